@@ -133,9 +133,7 @@ def package_in(wheel: Path) -> set[str]:
 
 
 def sources() -> set[str]:
-    """The project's parts that belong in every wheel: modules, stubs, `py.typed`, parts of
-    pages.
-    """
+    """The parts that belong in every wheel: modules, stubs, `py.typed`, parts of pages."""
     files = {name.removeprefix("src/") for name in tracked_files() if name.startswith("src/")}
     assert {Path(name).suffix for name in files} == {*CODE, *PAGES}
     return files

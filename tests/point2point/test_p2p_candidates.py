@@ -1,4 +1,4 @@
-"""Where a sender may be: each place is kept once."""
+"""The possible places of a sender: each is kept once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from culm.point2point.pieces import Candidates, Cursor, PieceRange
 
 
 def test_an_apology_leads_to_each_place_once() -> None:
-    """After metadata that nobody can read, and then its apology, the places are as before.
+    """After unreadable metadata, and then its apology, the places are as before.
 
     With the largest range, it was entry 9's; with the smaller one, entry 12's, since that comes
-    next in the certificate pool.  Whoever has passed 9 may go over to the smaller range then, too.
+    next in the certificate pool.  A sender that has passed 9 may go over to the smaller range at
+    that point, too.
     """
     range_ = PieceRange(
         Proposal(log=KEY, start=1, lower_certpool=1, expected_hash=None, end=9, upper_certpool=40)

@@ -1,4 +1,4 @@
-"""Messages and packets as bytes: worked by hand, round trips, cut short, not canonical."""
+"""Messages and packets as bytes: worked by hand, round trips, truncated, not canonical."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_what_cannot_be_a_proof(extra: bytes) -> None:
 
 @pytest.mark.parametrize("family", [YAMF, YASMF])
 def test_the_largest_message_is_a_fork_of_the_largest_entries(family: HashFamily) -> None:
-    """No other is larger, so that one is never waited for in vain."""
+    """No message is larger, so one of this size is never waited for in vain."""
     largest = 2**64 - 1
     seqnum = next(n for n in range(largest, 0, -1) if has_lipmaalink(n))
     hash = family.hash(b"")
@@ -318,7 +318,7 @@ def test_hashes_are_of_the_family() -> None:
     assert caught.value.code is ErrorCode.BAD_HASH
 
 
-# Metadata.
+# Metadata
 
 
 @pytest.mark.parametrize("seqnum", range(1, LOG_LENGTH + 1))
@@ -376,7 +376,7 @@ def test_the_end_of_a_log() -> None:
     assert request.proposal.start == 1
 
 
-# Other packets, as the receiver sees them.
+# Other packets, from the receiver's side
 
 
 def test_packets_have_the_numbers_of_the_table() -> None:

@@ -62,7 +62,7 @@ MAX = 2**64 - 1
 
 
 def brought(events: list[Event]) -> list[tuple[int, str]]:
-    """What was transmitted, in order."""
+    """The received transmissions, in order."""
     found: list[tuple[int, str]] = []
     for event in events:
         if isinstance(event, MetadataReceived):
@@ -73,7 +73,7 @@ def brought(events: list[Event]) -> list[tuple[int, str]]:
 
 
 def serve(request: Request, up_to: int = 45) -> None:
-    """Send all that is due, up to an entry."""
+    """Send everything due, up to an entry."""
     while (piece := request.send_cursor.piece) is not None and piece.seqnum <= up_to:
         seqnum, offset = piece.seqnum, request.send_cursor.offset
         if piece.part == 0:
@@ -291,7 +291,7 @@ class TestProposals:
         assert again().request_id == 4
 
     def test_an_id_is_said_to_be_free_once_its_marker_has_left_and_only_if_it_is(self) -> None:
-        """The peer takes one byte of the two."""
+        """The peer takes one of the two bytes."""
         peer = Raw(data_credit=1)
         request = peer.connection.propose(proposal(), request_id=4)
         request.cancel(CancelReason.DO_NOT_RETRY)
@@ -368,7 +368,7 @@ class TestAdjusting:
     def test_the_first_adjustment_confirms(self) -> None:
         pair = Pair()
         ours, theirs = pair.propose()
-        ours.adjust(size_min=0)  # the proposer's own are no confirmation
+        ours.adjust(size_min=0)  # the proposer's own adjustments confirm nothing
         pair.pump()
         assert (ours.state, theirs.state) == (
             RequestState.PROPOSED_BY_US,
@@ -434,7 +434,7 @@ class TestOverlaps:
             assert sorted(event.ours for event in dropped) == [False, True]
 
     def test_a_dropped_proposal_has_cost_nothing(self) -> None:
-        """Its credit is its proposer's again, at both ends, without a word."""
+        """Its proposer has its credit back, at both ends, without a message."""
         peer = Raw(limits=Limits(requests_max=1), credit=1)
         peer.connection.propose(proposal(3))
         assert peer.connection.proposal_credit == 0
@@ -482,7 +482,7 @@ class TestOverlaps:
             assert one.proposal_credit == MAX
 
     def test_no_credit_comes_back_beyond_the_highest(self) -> None:
-        """It has been granted anew meanwhile."""
+        """In the meantime it has been granted anew."""
         peer = Raw(credit=MAX)
         peer.connection.propose(proposal(5))
         peer.control(grant(1), propose(1, 2))
@@ -570,7 +570,7 @@ class TestCancelling:
 
     @pytest.mark.parametrize("order", ["cdC", "Ccd", "cCd", "dCc", "Cdc"])
     def test_every_interleaving(self, order: str) -> None:
-        """c: the peer cancels for a reason of its own; d: its marker; C: we cancel."""
+        """c: the peer cancels for its own reasons; d: its marker; C: we cancel."""
         peer = Raw()
         request = peer.connection.propose(proposal())
         peer.control(adjust(0, "all"))

@@ -48,7 +48,7 @@ from culm.wire.lzfoo import Compressor
 
 
 def received(pair: Pair, side: str = "left") -> dict[int, bytes]:
-    """The payloads that have come, by entry."""
+    """The received payloads, by entry."""
     found: dict[int, bytes] = {}
     for event in pair.of(PayloadReceived, side):
         found[event.seqnum] = found.get(event.seqnum, b"") + event.data
@@ -146,7 +146,7 @@ class TestCursors:
         ours.jump(40)
         refuses(pair.left, code, lambda: ours.jump(21))
         ours.jump(20)
-        ours.send_payload(payload(20)[60:])  # now it is the other that is behind
+        ours.send_payload(payload(20)[60:])  # now the other one has fallen behind
         pair.pump()
         theirs.jump(len(payload(20)) - 60)
         pair.pump()
@@ -160,7 +160,7 @@ class TestCursors:
         assert peer.code is code
 
     def test_who_was_ahead_stays_so_for_who_catches_up(self) -> None:
-        """An apology and an adjustment cross with the other's catching up."""
+        """An apology and an adjustment cross while the other side catches up."""
         pair = Pair(GREEDY, GREEDY)
         ours, theirs = pair.confirmed(start=20, end=30, upper_certpool=30)
         theirs.send_metadata(entry(20))
@@ -184,7 +184,7 @@ class TestCursors:
 
 class TestMetadata:
     def test_backlinks(self) -> None:
-        """Of a whole log none is sent; by hand where one is."""
+        """None is sent in a whole log; by hand where one is."""
         pair = Pair()
         _, theirs = pair.confirmed()
         for seqnum in range(1, 14):
@@ -223,7 +223,7 @@ class TestMetadata:
         assert pair.of(MetadataReceived, "left")[-1].verified
 
     def test_metadata_that_crosses(self) -> None:
-        """The backlink of a packet that was under way is not redundant."""
+        """The backlink of a packet under way is not redundant."""
         pair = Pair()
         ours, theirs = pair.confirmed(start=7)
         theirs.adjust(eagerness=NOTIFY)
@@ -289,7 +289,7 @@ class TestMetadata:
         assert peer.code is None
 
     def test_which_entry_it_is_shows_after_an_adjustment(self) -> None:
-        """Data of the old range and of the new one, whichever comes; control overtakes data."""
+        """Data of the old range and of the new one, in any order; control overtakes data."""
         for sent_before in range(7):
             peer = Raw()
             request = peer.connection.propose(proposal(7, end=20, upper_certpool=40))
@@ -313,7 +313,7 @@ class TestMetadata:
 
 class TestPayloads:
     def test_the_history_is_that_of_the_connection(self) -> None:
-        """Packets made with a compressor of the test's own."""
+        """Packets made with a separate compressor in the test."""
         compressor = Compressor(4096)
         peer = Raw()
         for request_id, seqnum in ((0, 30), (2, 31)):
@@ -355,7 +355,7 @@ class TestPayloads:
         peer.control(adjust(0, "all"))
         peer.data(switch(0), raw(payload(5)))
         assert peer.events[-1] == EntryWanted(request_id=0, seqnum=5)
-        request.provide_entry(entry(6))  # that is another
+        request.provide_entry(entry(6))  # that is another one
         peer.data(b"")
         assert peer.events[-1] == EntryWanted(request_id=0, seqnum=5)
         request.provide_entry(entry(5))
@@ -378,7 +378,7 @@ class TestPayloads:
         theirs.send_payload(payload(5), entry=entry(5))
 
     def test_the_entry_stays_known_while_its_payload_comes(self) -> None:
-        """It may have been transmitted in the other direction, which goes on."""
+        """Its metadata may have come in the other direction, which goes on."""
         peer = Raw()
         request = peer.connection.propose(proposal(20))
         peer.control(adjust(0, "all"))
@@ -518,7 +518,7 @@ class TestGreed:
         refuses(pair.right, code, theirs.apologize)
 
     def test_invalid_metadata_is_not_remembered(self) -> None:
-        """No backlink is omitted because of it, and no entry rebuilt with its hash."""
+        """It makes no backlink redundant, and its hash rebuilds no entry."""
         pair = Pair(GREEDY, GREEDY)
         ours, theirs = pair.confirmed(start=7)
         theirs.send_metadata(unsigned(7))
@@ -547,7 +547,7 @@ class TestGreed:
 
 
 def test_data_never_overtakes_control() -> None:
-    """Decision 22: what is said of a request leaves before the data that relies on it."""
+    """Decision 22: messages about a request leave before the data that relies on them."""
     pair = Pair()
     pair.confirmed(start=20)
     for seqnum in range(20, 30):  # data of another request waits already
@@ -565,13 +565,13 @@ def test_data_never_overtakes_control() -> None:
         pair.take_events("left")
     about = [type(event) for event in pair.events["left"] if event.request_id == 2]
     assert about == [Confirmed, MetadataReceived, PayloadReceived]
-    # The confirmation has overtaken what waited.
+    # The confirmation has overtaken the waiting data.
     kinds = [(type(event), event.request_id) for event in pair.events["left"]]
     assert kinds.index((Confirmed, 2)) < len(kinds) - 10
 
 
 def test_last_words_are_in_order() -> None:
-    """More has been said than goes into one Write, with markers behind it; then comes the end."""
+    """More than fits into one Write has been sent, followed by markers; then comes the end."""
     limits = Limits(packet_size_max=64)
     pair = Pair(limits=(limits, limits))
     for start in range(2, 20, 2):

@@ -1,4 +1,4 @@
-"""The page on Point-2-Point says what the code does."""
+"""The page on Point-2-Point agrees with the code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_limit_is_listed_with_its_default(page: str) -> None:
 
 
 def test_every_file_has_its_place(page: str) -> None:
-    """And knows only those that stand below it, or beside it."""
+    """And uses only those listed below it, or beside it."""
     table = page[page.index("<!-- files -->") :]
     table = table[: table.index("<!-- end -->")]
     columns = [line.split("|")[1] for line in table.splitlines() if "`" in line]

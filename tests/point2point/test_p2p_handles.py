@@ -1,4 +1,4 @@
-"""What handles on requests promise, and what a connection says of how far its data has come."""
+"""The promises of request handles, and a connection's reports on the progress of its data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def over(pair: Pair, request: Request) -> None:
 
 @pytest.mark.parametrize("greedy", [False, True])
 def test_a_snapshot_stays_what_it_was(greedy: bool) -> None:
-    """Else nobody could compare what is with what has been."""
+    """Otherwise a former state could not be compared with the present one."""
     pair = Pair(GREEDY, GREEDY) if greedy else Pair()
     ours, theirs = pair.confirmed(end=30)
     send_entry(theirs, 1)
@@ -126,7 +126,7 @@ class TestHandles:
 
 
 class TestAmounts:
-    """Bytes of data: of ours that wait, that have left, and that the peer takes besides."""
+    """Bytes of data: ours that wait, ours that have left, and the peer's remaining credit."""
 
     WINDOW = 4000
 
@@ -142,7 +142,7 @@ class TestAmounts:
         assert sender.send_credit == self.WINDOW - size
         pair.pump()
         assert (sender.unsent_size, sender.taken_size) == (0, size)
-        assert sender.send_credit == self.WINDOW - size  # credit comes again in larger amounts
+        assert sender.send_credit == self.WINDOW - size  # credit returns in larger amounts
         for seqnum in range(2, 46):
             send_entry(theirs, seqnum)
             pair.pump()
@@ -193,7 +193,7 @@ class TestWhatARequestTells:
         pair.pump()
         assert not ours.all_received
         assert ours.passed_cursor == ours.receive_cursor
-        # The peer is not told yet, and may be on its way in the larger range.
+        # The peer does not know yet, and may be on its way in the larger range.
         ours.adjust(end=2, upper_certpool=2)
         assert ours.all_received
         assert ours.passed_cursor.piece is None

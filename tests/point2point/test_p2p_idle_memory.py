@@ -1,4 +1,4 @@
-"""What a connection costs on which nothing happens: as much as the page says, or less."""
+"""The memory of an idle connection: as much as the page says, or less."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOLERANCE = 1.1
 
 
 def told() -> list[int]:
-    """Bytes of a connection, a replicator and each log of it, on the page."""
+    """The page's bytes for a connection, a replicator and each of its logs."""
     found = re.search(
         r"takes about (\d+) KiB; one with a `Replicator` takes (\d+) KiB, and (\d+) KiB more",
         " ".join(PAGE.read_text(encoding="utf-8").split()),
@@ -60,8 +60,8 @@ def replicators(logs: int) -> list[object]:
 
 
 def size_of_each(make: Callable[[], list[object]], count: int = 10) -> float:
-    """Bytes that each of the machines which `make` makes costs, in the mean."""
-    make()  # whatever is made once
+    """The mean size in bytes of the machines that `make` makes."""
+    make()  # for everything that is made only once
     gc.collect()
     tracemalloc.start()
     try:
@@ -82,7 +82,7 @@ def test_what_is_idle_costs_little() -> None:
 
 
 def test_a_sender_that_has_nothing_to_send_keeps_its_history_and_no_table() -> None:
-    """Memory counted before and after the first sign of life that is asked for."""
+    """Memory counted before and after the first keepalive that is requested."""
     author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
     text = PAGE.read_bytes()
     full, empty = MemoryStore(family=YAMF), MemoryStore(family=YAMF)

@@ -201,7 +201,7 @@ class TestControl:
         code = ErrorCode.UPPER_CERTPOOL_BEFORE_END
         peer = Raw()
         for options in ({"end": 7, "upper_certpool": 6}, {"upper_certpool": 6}):
-            bad = proposal(5, **options)  # without an end there is nothing to be said of its pool
+            bad = proposal(5, **options)  # without an end, its pool is undefined
             refuses(peer.connection, code, lambda bad=bad: peer.connection.propose(bad))
         request = peer.connection.propose(proposal(5, end=7, upper_certpool=13))
         refuses(peer.connection, code, lambda: request.adjust(upper_certpool=6))
@@ -329,7 +329,7 @@ class TestData:
         peer.connection.propose(proposal())
         peer.data(marker(0), marker(0))
         assert peer.code is ErrorCode.ALREADY_MARKED_CANCELLED
-        # Markers are no verb: each cancel, of whosever will, brings one and no more.
+        # There is no verb for markers: each cancel, by either side, brings exactly one.
         for by_us in (True, False):
             under_test, sender = sending()
             if by_us:
@@ -345,7 +345,7 @@ class TestData:
         peer.control(cancel(0))
         peer.data(marker(0), packet)
         assert peer.code is ErrorCode.NO_CURRENT_REQUEST
-        # Ourselves: the second marker comes after a switch, which it would not need otherwise.
+        # Our side: the second marker comes after a switch, which it would not need otherwise.
         under_test, first = sending()
         under_test.control(propose(3, 40))
         second = under_test.connection.request(3)
@@ -398,7 +398,7 @@ class TestData:
         peer = receiving(start=20)
         peer.data(metadata(entry(20)), b"\x09" + varu64(size) + b"\x04\x81\x00\x01x")
         assert peer.code is ErrorCode.BAD_COMPRESSION
-        # Ourselves: there is no verb that could compress too far; without a window all is raw.
+        # Our side: no verb could compress too far; without a window everything is raw.
         for window in (0, 4096):
             under_test = Raw(setup=Setup(send_window_max=window))
             under_test.control(propose(1, 20))
@@ -451,7 +451,7 @@ class TestData:
         refuses(under_test.connection, code, lambda: request.send_payload(bytes(8)))
         request.send_payload(payload(2)[:3])
         refuses(under_test.connection, code, lambda: request.send_payload(bytes(5)))
-        # Skipping over bytes is allowed as far as the other endpoint is ahead.
+        # Skipping bytes is allowed as far as the other endpoint is ahead.
         pair = Pair()
         ours, theirs = pair.confirmed(start=2)
         send_entry(theirs, 2)
@@ -584,7 +584,7 @@ class TestData:
         assert request.send_payload(payload(2)[6:])
 
     def test_links_that_are_sent_along_are_checked_by_the_receiver(self) -> None:
-        """Who forks is told so; it is no violation to have another branch."""
+        """The author of a fork is told of it; to have another branch is no violation."""
         _, request = sending(start=4)
         request.provide_hash(3, FORK[3].entry.hash())
         assert entry(4).backlink != FORK[3].entry.hash()
@@ -618,7 +618,7 @@ class TestData:
     def test_unused_data_bytes(self, first: int) -> None:
         peer = receiving()
         peer.data(bytes([first]))
-        if peer.code is None:  # seen when as much has come as metadata has
+        if peer.code is None:  # noticed once enough bytes for metadata have come
             peer.data(bytes(300))
         assert peer.code is ErrorCode.UNUSED_DATA_BYTE
 
@@ -629,7 +629,7 @@ class TestData:
         )
         tracemalloc.start()
         peer = receiving(start=2, peer=GREEDY, setup=GREEDY)
-        peer.data(claim, raw(b"x"))  # not signed, so that an apology is owed
+        peer.data(claim, raw(b"x"))  # unsigned, so that an apology is due
         assert peer.code is ErrorCode.APOLOGY_OWED
         for head in (b"\x08", b"\x09"):
             peer = receiving(start=2)

@@ -1,4 +1,4 @@
-"""What requests cost, their adjustments and ids: as much as the page says, or less."""
+"""The memory of requests, their adjustments and ids: as much as the page says, or less."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW, MANY = 16, 60  # below the limits
 
 
 def told(limit: str, words: str) -> list[int]:
-    """The numbers in what the page says of a limit."""
+    """The numbers in the page's words on a limit."""
     row = re.search(rf"\| `{limit}` \|.*?\|(.*)\|", PAGE.read_text(encoding="utf-8"))
     assert row is not None
     found = re.search(words, row[1])
@@ -32,7 +32,7 @@ def told(limit: str, words: str) -> list[int]:
 
 
 def sides(scenario: Scenario) -> list[int]:
-    """Bytes that either machine holds after the scenario."""
+    """The bytes that either machine holds after the scenario."""
     sizes = []
     for side in record(MACHINE, scenario):
         config = {**side.config, "requests_max": MANY}
@@ -45,7 +45,7 @@ def sides(scenario: Scenario) -> list[int]:
 
 
 def growth(scenario: Callable[[int], Scenario]) -> float:
-    """Bytes that one more of it costs the side that it costs more."""
+    """The bytes for one more of it, at the side with the larger increase."""
     few, many = sides(scenario(FEW)), sides(scenario(MANY))
     return max(b - a for a, b in zip(few, many, strict=True)) / (MANY - FEW)
 
@@ -86,7 +86,7 @@ def test_a_run_of_ids() -> None:
 
 
 def test_the_hashes_of_a_log() -> None:
-    """They are as many, or fewer, however long the log is."""
+    """There are as many, or fewer, however long the log is."""
     count, size = told("requests_max", r"up to (\d+) hashes of the log, (\d+) bytes each")
 
     def held(length: int) -> int:

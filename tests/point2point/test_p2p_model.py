@@ -1,4 +1,4 @@
-"""Two connections and a model: everything that is legal, in any order, at any delay."""
+"""Two connections and a model: every legal action, in any order, with any delay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIDES = st.integers(0, 1)
 
 
 def throws_of(seed: int) -> list[int]:
-    """Any choices; with the seed 0 the first of everything."""
+    """Any choices; with the seed 0 always the first one."""
     rng = Random(seed)
     return [rng.randrange(2**16) if seed else 0 for _ in range(16)]
 
@@ -84,7 +84,7 @@ class TwoConnections(RuleBasedStateMachine):
 
     @rule(side=SIDES, dice=DICE)
     def agree_on_something(self, side: int, dice: list[int]) -> None:
-        """A proposal that arrives and is answered, with a confirmation mostly."""
+        """A proposal that arrives and is answered, usually with a confirmation."""
         throws = Dice(dice)
         proposer, other = self.duel.players[side], self.duel.players[1 - side]
         proposer.propose(throws)

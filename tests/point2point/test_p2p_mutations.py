@@ -1,4 +1,4 @@
-"""Recorded conversations with bytes changed: never verified what is not, never raised."""
+"""Recorded conversations with changed bytes: no false verification, no exception."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LIMITS = Limits(
 
 
 def conversation(setup: Setup) -> list[tuple[str, bytes | None]]:
-    """What the left endpoint of a session does (``call``) and is sent, in order."""
+    """The calls of a session's left endpoint (``call``) and its input, in order."""
     pair = Pair(setup, setup, limits=(LIMITS, LIMITS))
     steps: list[tuple[str, bytes | None]] = []
 
@@ -120,10 +120,10 @@ def recorded(greedy: bool) -> list[tuple[str, bytes | None]]:
 
 
 def is_of_the_author(entry: Entry) -> bool:
-    """Judged by `culm.bamboo` alone: signed, and linked as one of the two branches is.
+    """By `culm.bamboo` alone: signed, and linked like one of the two branches.
 
-    The request tells some hashes of the first branch (its own proposals); the rest comes
-    from entries that were verified themselves.
+    The request gives some hashes of the first branch (its own proposals); the rest comes from
+    entries that were verified themselves.
     """
     for log in (LOG, FORK):
         if 1 <= entry.seqnum <= LOG_LENGTH and log[entry.seqnum].entry == entry:
@@ -139,7 +139,7 @@ def is_of_the_author(entry: Entry) -> bool:
 
 
 class Judge:
-    """Checks what is reported as verified without the code that has said so."""
+    """Checks everything reported as verified, independently of the code under test."""
 
     def __init__(self) -> None:
         self.entries: dict[int, dict[int, Entry]] = {}
@@ -219,7 +219,7 @@ def play(
         elif connection.state is State.ESTABLISHED and (
             step.startswith("propose") or 0 in connection.requests
         ):
-            with suppress(LocalProtocolError):  # what was changed may make the call illegal
+            with suppress(LocalProtocolError):  # the change may have made the call illegal
                 perform(connection, step)
         while (event := connection.next_event()) is not None:
             judge.take(connection, event)
@@ -250,7 +250,7 @@ def test_changed_bytes_verify_nothing(data: st.DataObject, greedy: bool, in_runs
 def test_bytes_of_the_other_branch_verify_nothing_wrong(
     data: st.DataObject, greedy: bool, in_runs: bool
 ) -> None:
-    """A liar with the author's key: fields of the forked log are put in their place."""
+    """A liar with the author's key: fields of the forked log take the place of others."""
     steps = list(recorded(greedy))
     for _ in range(data.draw(st.integers(1, 4))):
         seqnum = data.draw(st.integers(4, 13))

@@ -1,4 +1,4 @@
-"""What the protocol is good for, and what both directions owe each other."""
+"""The purpose of the protocol, and the duties of both directions."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_was_skipped_comes_in_a_request_of_its_own() -> None:
     assert not pair.of(Closed)
 
 
-# Kinds of packets of bymux.
+# Kinds of packets of bymux
 CLOSE, STOP_READ = 4, 5
 
 GOING_ON: list[tuple[str, Callable[[Request], object]]] = [
@@ -113,7 +113,7 @@ def test_who_has_sent_a_wrong_payload_does_nothing_but_apologize(
 
 @pytest.mark.parametrize("kind", ["create", "write elsewhere", "close", "stop reading"])
 def test_there_are_two_streams_and_no_others(kind: str) -> None:
-    """Nobody creates one, and nobody says again that none will be created."""
+    """No endpoint creates one, or announces again that it will create none."""
     peer = Raw()
     globally = 0x10
     packet = {

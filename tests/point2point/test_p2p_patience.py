@@ -1,4 +1,4 @@
-"""What an honest peer cannot know is no violation: it costs a request, not the connection."""
+"""An honest peer's ignorance is no violation: it costs a request, not the connection."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def of(peer: Raw, kind: type[Event]) -> list[Event]:
     return [event for event in peer.events if isinstance(event, kind)]
 
 
-# Adjustments without end.
+# Endless adjustments
 
 
 class TestAdjustments:
@@ -74,7 +74,7 @@ class TestAdjustments:
         ]
         assert request.state is RequestState.CANCELLING
         assert peer.take() == (cancel(0, 129), marker(0))
-        # What was on its way is passed over.
+        # Data that was on its way is passed over.
         peer.control(*ends(36, 35, 34, 33, 32))
         peer.data(switch(0), metadata(entry(5)), raw(payload(5)), b"\x03\x70")
         assert not of(peer, MetadataReceived)
@@ -85,7 +85,7 @@ class TestAdjustments:
         assert not peer.connection.requests
 
     def test_data_makes_room(self) -> None:
-        """An entry behind an end shows that the peer has come to know of that end."""
+        """An entry beyond an end shows that the peer has learned of that end."""
         peer = Raw(limits=self.LIMITS)
         request = peer.connection.propose(proposal(1, end=12, upper_certpool=40))
         peer.control(adjust(0, "all"), *ends(11, 9))
@@ -93,7 +93,7 @@ class TestAdjustments:
         for number in range(1, 10):
             peer.data(metadata(entry(number), backlink=False), raw(payload(number)))
         assert len(request_as_it_is(request).incoming.ranges) == 3
-        # After 9 and its pool (10, 11, 12, 13) nothing comes; the other ends have payloads.
+        # After 9 and its pool (10, 11, 12, 13) there is nothing; the other ends have payloads.
         peer.data(metadata(entry(10)), metadata(entry(11)))
         assert len(request_as_it_is(request).incoming.ranges) == 1
         peer.control(*ends(8, 7))
@@ -103,7 +103,7 @@ class TestAdjustments:
         assert peer.code is None
 
     def test_what_is_said_before_the_confirmation_leaves_nothing_open(self) -> None:
-        """Neither endpoint sends data before it has heard it."""
+        """Neither endpoint sends data before it has heard the confirmation."""
         peer = Raw(limits=self.LIMITS)
         peer.control(propose(1, 5, end=(40, 40)))
         peer.control(*[adjust(1, flags=8, extra=varu64(n)) for n in range(39, 5, -1)])
@@ -114,7 +114,7 @@ class TestAdjustments:
         assert not of(peer, RequestGivenUp)
 
     def test_wishes_of_the_peer_leave_nothing_open(self) -> None:
-        """What it wants of us holds from when we hear it."""
+        """Its demands on us hold from the moment we hear them."""
         peer = Raw(limits=self.LIMITS)
         peer.connection.propose(proposal(5, end=40))
         peer.control(adjust(0, "all"), *[adjust(0, "up to", extra=varu64(n)) for n in range(50)])
@@ -139,7 +139,7 @@ class TestAdjustments:
 
 
 class TestSparseEnds:
-    """Which path is taken depends on the end; metadata tells, by its signature."""
+    """The path depends on the end; metadata shows it, by its signature."""
 
     @pytest.mark.parametrize("sent_before", range(5))
     def test_metadata_tells_the_path(self, sent_before: int) -> None:
@@ -154,7 +154,7 @@ class TestSparseEnds:
         peer.data(switch(0))
         sent = old[:sent_before]
         rest = [n for n in new if not sent or n > sent[-1]]
-        if sent:  # what comes next in both cases
+        if sent:  # both paths go on with this one
             rest = [n for n in rest if n > sent[-1]]
         for seqnum in (*sent, *rest):
             before = [n for n in (*sent, *rest) if n < seqnum]
@@ -171,7 +171,7 @@ class TestSparseEnds:
     )
 
     def test_payloads_alone_do_not_tell_it(self) -> None:
-        """So their end stays: we do not adjust it, and give up what the peer adjusts."""
+        """So their end stays: we do not adjust it, and give up a request in which the peer does."""
         peer = Raw()
         request = peer.connection.propose(proposal(1, **self.OPTIONS))
         code = ErrorCode.SPARSE_END_FIXED
@@ -201,7 +201,7 @@ class TestSparseEnds:
         refuses(peer.connection, code, lambda: request.adjust(end=31))
 
 
-# Proposals that cross.
+# Crossing proposals
 
 
 class TestDropped:
@@ -261,14 +261,14 @@ class TestDropped:
         assert peer.code is ErrorCode.UNKNOWN_REQUEST
 
 
-# Entries that are asked for.
+# Requested entries
 
 
 class TestEntriesAskedFor:
-    """Only where the peer may know that we have the entry; else its payload must not come."""
+    """Only where the peer may know that we have the entry; otherwise its payload must not come."""
 
     def notified(self, **options: object) -> Raw:
-        """The peer has notified the metadata of entry 5, and now is to send."""
+        """The peer has notified us of entry 5's metadata, and is now to send."""
         peer = Raw()
         request = peer.connection.propose(proposal(5, eagerness=NOTIFY, **options))
         peer.control(adjust(0, "all"))
@@ -285,7 +285,7 @@ class TestEntriesAskedFor:
         assert peer.code in (ErrorCode.UNKNOWN_PAYLOAD_SIZE, ErrorCode.CATCH_UP_ONLY)
         peer = self.notified()
         request = peer.connection.request(0)
-        # Though the caller should volunteer it.
+        # Although the caller volunteers it.
         request.provide_entry(entry(5))
         peer.data(raw(payload(5)))
         assert peer.code is ErrorCode.UNKNOWN_PAYLOAD_SIZE
@@ -329,7 +329,7 @@ class TestEntriesAskedFor:
         assert LOG[5].entry == entry(5)
 
 
-# Ids.
+# Ids
 
 
 def test_after_the_highest_id_the_lower_ones_are_used() -> None:

@@ -124,7 +124,7 @@ def test_behind_is_what_the_other_has_passed(data: st.DataObject) -> None:
     index = data.draw(places(range_))
     ahead = data.draw(places(other_range))
     last = listed(other_range)[ahead - 1] if ahead else None
-    assume(last is None or last[0] <= HORIZON)  # a range without end goes on behind it
+    assume(last is None or last[0] <= HORIZON)  # a range without end goes on beyond it
     passed = index_after(listed(range_), last)
     assert Cursor(range_, index).is_behind(Cursor(other_range, ahead)) == max(0, passed - index)
 

@@ -1,4 +1,4 @@
-"""A peer has to live, and to get on with what it owes."""
+"""A peer must stay alive, and make progress with its duties."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def given_up(peer: Raw) -> list[int]:
 def pass_time(
     peer: Raw, seconds: int, does: Callable[[], object] | None = None, *, every: int = 10
 ) -> None:
-    """Time passes, and the peer answers what it is asked for, and `does` something."""
+    """Time passes; the peer answers our questions, and `does` something."""
     for _ in range(0, seconds, every):
         peer.now = getattr(peer, "now", 0.0) + every  # type: ignore[attr-defined]
         peer.connection.advance(peer.now)  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ def pass_time(
 
 class TestLife:
     def test_each_byte_is_a_sign_of_life(self) -> None:
-        """A line of 800 bytes a second takes 40 for what is taken at a time."""
+        """A line of 800 bytes a second takes 40 for the bytes taken at a time."""
         new = LogAuthor(SigningKey(bytes(32)), family=YAMF).publish(bytes(2**17))
         peer = Raw(timing=TIMING)
         peer.connection.propose(proposal(1, log=new.entry.log))
@@ -123,7 +123,7 @@ class TestLife:
 
     @pytest.mark.parametrize("times_told", [0, 1, 2])
     def test_the_same_time_told_again_makes_no_difference(self, times_told: int) -> None:
-        """A driver may tell the time before each piece that comes."""
+        """A driver may advance the time before each piece that comes."""
         peer = Raw(timing=TIMING)
         for now in (0.0, 30.0):
             peer.connection.advance(now)
@@ -218,7 +218,7 @@ class TestProgress:
         assert peer.code is None
 
     def test_an_entry_that_stops_in_the_middle(self) -> None:
-        """Also of a range without an end."""
+        """Also in a range without an end."""
         peer = self.confirmed()
         peer.data(switch(0), metadata(entry(1)), raw(b""), metadata(entry(2)))
         peer.data(b"\x08" + varu64(len(payload(2))), payload(2)[:3])
@@ -302,7 +302,7 @@ class TestProgress:
             peer.connection.data_to_send(2)
 
     def test_whatever_comes_is_progress(self) -> None:
-        """On a slow line each request has to wait for its turn, and a cancel for what is on it."""
+        """On a slow line each request waits for its turn, and a cancel for the data under way."""
         peer = self.confirmed(end=9)
         peer.connection.propose(proposal(20))
         peer.control(adjust(2, "all"))
@@ -326,7 +326,7 @@ class TestProgress:
         assert peer.code is ErrorCode.PEER_STALLED
 
     def test_deadlines(self) -> None:
-        """It is looked when that is announced, and as long as there is something to look at."""
+        """Progress is checked when announced, and as long as there is something to check."""
         timing = Timing(idle_timeout_s=1e6, keepalive_s=1e6, progress_max_s=100)
         peer = Raw(timing=timing)
         connection = peer.connection
@@ -353,10 +353,10 @@ class TestProgress:
 
 
 class TestTaking:
-    """The peer has to take what it has asked for."""
+    """The peer has to take the data that it asked for."""
 
     def asked(self, *, credit: int | None = 0) -> tuple[Raw, Request]:
-        """It has, and has granted as much; much more waits for it."""
+        """It has asked for much more than the credit it grants."""
         peer = Raw(timing=TIMING, data_credit=credit)
         pass_time(peer, 10)
         peer.control(propose(1, 1))
@@ -396,7 +396,7 @@ class TestTaking:
         assert given_up(peer) == [1]
 
     def test_it_takes_nothing_though_it_has_granted_it(self) -> None:
-        """Nobody asks for our bytes: it does not read."""
+        """Our bytes are never asked for: it does not read."""
         peer, _ = self.asked(credit=None)
         for now in range(10, 260, 10):
             peer.connection.advance(float(now))
@@ -410,7 +410,7 @@ class TestTaking:
         assert given_up(peer) == [1]
 
     def test_it_goes_on_asking(self, peer: Raw) -> None:
-        """Cancelled requests are over; but what waits is in the way of all that come."""
+        """Cancelled requests are over; but their waiting data is in the way of all later ones."""
         pass_time(peer, 210)
         peer.control(cancel(1, 131))
         peer.data(marker(1))
@@ -440,14 +440,14 @@ class TestReplicator:
     """A fetch comes to an end, whatever the peer keeps up besides."""
 
     def offered(self) -> RawPeer:
-        """The peer has entries of a log, as it says, and we have asked for them."""
+        """The peer claims to have entries of a log, and we have asked for them."""
         limits, timing = ReplicatorLimits(), replace(TIMING, settle_s=1.0)
         peer = RawPeer(
             interest=Interest(live=False, accept_new_logs=True), limits=limits, timing=timing
         )
         peer.machine.advance(0.0)
         peer.control(propose(0, 10))
-        peer.control(cancel(0, 131))  # we refuse what comes then
+        peer.control(cancel(0, 131))  # we refuse the result
         peer.data(marker(0))
         (request,) = (each for each in peer.machine.connection.requests.values() if each.ours)
         assert request.proposal.end == 9
@@ -484,7 +484,7 @@ class TestReplicator:
     def test_a_peer_that_only_lives_holds_nothing_for_long(
         self, asks: list[bytes], answers: bool
     ) -> None:
-        """It grants no credit for data, and nothing comes of it but signs of life."""
+        """It grants no credit for data, and sends nothing but keepalives."""
         limits, timing = ReplicatorLimits(), replace(TIMING, settle_s=1.0)
         peer = RawPeer(tuple(LOG.values()), limits=limits, timing=timing, data_credit=0)
         peer.machine.advance(0.0)

@@ -1,4 +1,4 @@
-"""Proposals by what they are for."""
+"""Proposals by their purpose."""
 
 from __future__ import annotations
 

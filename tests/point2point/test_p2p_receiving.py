@@ -1,4 +1,4 @@
-"""What the peer puts on the data channel, where it can be understood in more than one way."""
+"""The peer's packets on the data channel, where they can be understood in more than one way."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def begun(seqnum: int, size: int) -> bytes:
     return raw(payload(seqnum)[:size])
 
 
-# Metadata.
+# Metadata
 
 
 def test_the_largest_metadata_there_can_be() -> None:
-    """With a backlink and the largest payload; nothing may come behind it."""
+    """With a backlink and the largest payload; no byte may come after it."""
     log = ended_log(4)
     largest = sign(
         SigningKey(b"\7" * 32),
@@ -105,11 +105,11 @@ def test_a_hash_that_is_none_is_told_apart_from_a_wrong_one() -> None:
     assert peer.code is ErrorCode.BAD_HASH
 
 
-# Payloads.
+# Payloads
 
 
 def test_a_payload_that_was_jumped_into_is_not_verified() -> None:
-    """We have sent bytes of it: who keeps them can verify it, the wire machine cannot."""
+    """We have sent bytes of it: a caller that keeps them can verify it, the wire machine cannot."""
     peer, request = receiving(20)
     request.send_metadata(entry(20))
     request.send_payload(payload(20)[:60])
@@ -145,7 +145,7 @@ def test_packed_bytes_that_bring_nothing_yet_are_no_event() -> None:
 
 
 def test_all_that_packed_bytes_make_is_told_before_more_of_them_come() -> None:
-    """A copy makes more than is told at a time; the last element is still on its way."""
+    """A copy yields more than is reported at a time; the last element is still on its way."""
     data = payload(20)
     size, first = len(data), data[:1]
     assert data == first * size
@@ -202,7 +202,7 @@ def test_the_entry_is_asked_for_in_whose_payload_the_peer_jumps() -> None:
 
 
 def test_an_entry_is_not_asked_for_while_its_payload_is_not_due() -> None:
-    """Though it is known to both of us: its metadata has to be passed first."""
+    """Although both know it: its metadata has to be passed first."""
     peer, request = receiving(20)
     for seqnum in (20, 21):
         send_entry(request, seqnum)
@@ -254,7 +254,7 @@ def test_greedy_senders_may_be_wrong_in_runs_too() -> None:
 
 
 def test_nothing_is_told_of_an_entry_whose_packed_payload_is_known_to_be_wrong() -> None:
-    """It has been unpacked with its metadata, so nobody can go on in between."""
+    """It has been unpacked with its metadata, so neither side can go on in between."""
     peer = Raw(in_runs=True)
     peer.connection.propose(proposal())
     peer.control(adjust(0, "all"))
@@ -287,7 +287,7 @@ def test_nothing_follows_for_what_was_dropped() -> None:
     assert peer.code is ErrorCode.NO_CURRENT_REQUEST
 
 
-# What was wanted when.
+# Which demands hold when
 
 
 def test_wishes_that_are_ruled_out_do_not_come_back() -> None:
@@ -311,7 +311,7 @@ def test_metadata_shows_that_the_peer_knows_that_it_is_wanted(has_sent: bool) ->
     assert peer.code is (ErrorCode.EAGERNESS_VIOLATED if has_sent else None)
 
 
-# Taking back.
+# Retractions
 
 
 def test_what_something_was_passed_over_behind_is_not_taken_back() -> None:
@@ -344,7 +344,7 @@ def test_no_entry_is_asked_for_while_an_apology_is_owed() -> None:
 
 
 def test_after_an_apology_nobody_vouches_for_the_bytes_before_the_offset() -> None:
-    """The verifier that had seen them has seen wrong ones since."""
+    """The verifier that had seen them has since seen wrong ones."""
     peer = Raw(setup=GREEDY, peer=GREEDY)
     verifier = PayloadVerifier(entry(20))
     verifier.update(payload(20)[:10])
@@ -360,7 +360,7 @@ def test_after_an_apology_nobody_vouches_for_the_bytes_before_the_offset() -> No
 
 
 def test_links_that_were_taken_back_are_not_believed() -> None:
-    """Those that we have sent ourselves count for what the peer leaves out."""
+    """Our own sent links replace any that the peer leaves out."""
     peer, request = receiving(6, greedy=True, eagerness=NOTIFY)
     request.send_metadata(unsigned(6))
     request.apologize()
@@ -381,7 +381,7 @@ def test_an_end_of_the_log_can_be_taken_back() -> None:
     send_entry(request, 3)
 
 
-# What comes with a confirmation.
+# Data that comes with a confirmation
 
 
 def confirming(start: int, offset: int | None = None, **options: Any) -> Raw:
@@ -436,12 +436,12 @@ def test_bytes_before_the_offset_are_told_with_the_confirmation() -> None:
         assert event.verified is verified
 
 
-# Where the peer is, after it has adjusted the end from 20 to 8: it may send 9, or go over to
-# the pool (12 and 13).
+# The peer's places after it has adjusted the end from 20 to 8: it may send 9, or go over to the
+# pool (12 and 13).
 
 
 def at_the_border(*, greedy: bool = False, told: bool = True) -> tuple[Raw, Request]:
-    """The peer has sent (or else notified) all up to entry 8."""
+    """The peer has sent (or else notified) everything up to entry 8."""
     peer, request = receiving(7, greedy=greedy, end=20, upper_certpool=40)
     request.provide_hash(8, link(8))
     peer.control(adjust(0, flags=8, extra=varu64(8)))
@@ -499,14 +499,14 @@ def test_after_notifications_the_peer_may_still_go_over() -> None:
 
 
 def test_nobody_goes_back_from_the_pool_to_a_larger_range() -> None:
-    """Payloads follow metadata in the larger range alone, and 13 is not where it was there."""
+    """Only in the larger range do payloads follow metadata, and 13 is not the same place there."""
     peer, _ = at_the_border(told=False)
     peer.data(b"\x03\x02", b"\x06")
     assert peer.code is ErrorCode.PIECE_OUT_OF_TURN
 
 
 def test_what_both_have_adjusted_may_hold_together() -> None:
-    """The peer cuts off the end, and we the pool behind that: 7, 8 and 12 may be all there is."""
+    """The peer cuts off the end, and we the pool after it: 7, 8 and 12 may be all there is."""
     peer, request = receiving(7, end=20, upper_certpool=40)
     request.provide_hash(8, link(8))
     peer.control(adjust(0, flags=8, extra=varu64(8)))
@@ -525,7 +525,7 @@ def test_what_both_have_adjusted_may_hold_together() -> None:
 def test_a_confirmation_that_ends_the_range_before_the_payload_that_is_under_way(
     end: int, upper: int, in_runs: bool
 ) -> None:
-    """Data may come before the confirmation; it has to be of the range that is confirmed."""
+    """Data may come before the confirmation; it must belong to the confirmed range."""
     peer = Raw(in_runs=in_runs)
     peer.connection.propose(proposal(1))
     peer.data(switch(0), metadata(entry(1)), raw(payload(1)))

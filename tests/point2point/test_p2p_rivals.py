@@ -1,4 +1,4 @@
-"""The overlap rule against a twin that compares each proposal with each."""
+"""The overlap rule against a twin that compares all pairs of proposals."""
 
 from __future__ import annotations
 

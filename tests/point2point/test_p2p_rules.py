@@ -1,4 +1,4 @@
-"""No normative sentence of the specification is without a test."""
+"""Every normative sentence of the specification has a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection in runs tells what one piece by piece tells, whatever happens to it."""
+"""A connection in runs gives the events of one piece by piece, whatever happens to it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_in_runs_is_piece_by_piece_with_bytes_changed(kept: Conversation, seed: 
 
 
 def test_the_conversations_are_about_runs() -> None:
-    """Else what is above would say nothing."""
+    """Otherwise the tests above would prove nothing."""
     told = {True: 0, False: 0}
     in_events = 0
     for seed in range(30):
@@ -148,7 +148,7 @@ def test_the_conversations_are_about_runs() -> None:
     assert in_events > 200
 
 
-# Faults.
+# Faults
 
 
 def packets(new: NewEntry, body: bytes | None = None) -> bytes:
@@ -234,7 +234,7 @@ def test_what_comes_before_a_fault_is_told_and_nothing_else(
             peer.data(*run)
         told = [event for event in expanded(peer.events) if isinstance(event, PayloadReceived)]
         finished = [event.seqnum for event in told if event.finished]
-        # Piece by piece, that there is too much is seen behind a payload that is right.
+        # Piece by piece, the excess is noticed after a correct payload.
         seen_behind = fault is too_much and not in_runs
         assert finished == list(range(1, place + seen_behind))
         assert all(event.verified for event in told if event.finished)
@@ -264,13 +264,13 @@ def test_nothing_comes_behind_the_end_of_a_log(in_runs: bool) -> None:
 
 
 def in_runs_received(peer: Raw) -> list[int]:
-    """The entries that came many at a time."""
+    """The entries received many at a time."""
     events = [event for event in peer.events if isinstance(event, EntriesReceived)]
     return [new.entry.seqnum for event in events for new in event.entries]
 
 
 def test_payloads_in_a_run_are_no_larger_than_pieces_are() -> None:
-    """However the packets lie in what the multiplexer gives at a time."""
+    """However the packets lie in the pieces that the multiplexer gives."""
     in_runs: set[int] = set()
     for shift in range(40):
         peer = Raw(in_runs=True, limits=Limits(packet_size_max=35))
@@ -295,9 +295,9 @@ def test_what_the_peer_has_sent_counts_for_more_than_what_we_know() -> None:
 
 @pytest.mark.parametrize("confirmed", [False, True])
 def test_what_was_sent_before_the_peer_cancelled_comes_in_runs_too(confirmed: bool) -> None:
-    """Whoever has put a whole log on the data channel cancels, and the cancel is there first.
+    """The sender of a whole log on the data channel cancels, and the cancel arrives first.
 
-    So is data before a confirmation that is behind it on the way.
+    Likewise, data may arrive before a confirmation that was sent earlier.
     """
     peer = Raw(in_runs=True)
     request = peer.connection.propose(proposal())
@@ -310,7 +310,7 @@ def test_what_was_sent_before_the_peer_cancelled_comes_in_runs_too(confirmed: bo
 
 
 def stop(peer: Raw, how: str) -> None:
-    """What a user does who wants nothing more of the request."""
+    """The call of a user that wants nothing more of the request."""
     if how == "cancel":
         peer.connection.request(0).cancel(CancelReason.RESOURCE_LIMIT)
     elif how == "pass over":
@@ -338,7 +338,7 @@ def test_a_fault_in_what_is_passed_over_is_none(
     fault: Callable[[NewEntry, bytes], bytes],
     how: str,
 ) -> None:
-    """Unless it is one of compression, whose history is of all requests that are to come."""
+    """Unless it is one of compression, whose history belongs to all later requests."""
     run = make(8)
     run[4] = fault(LOG[5], run[4])
     behind = switch(2) + metadata(LOG[20].entry) + raw(LOG[20].payload or b"")

@@ -62,7 +62,7 @@ def rows(first: int, last: int) -> list[StoredEntry]:
 
 
 def asked(peer: Raw, start: int = 1, **options: Any) -> Request:
-    """A request of the peer that we have confirmed; up to 40 entries are there."""
+    """A request of the peer that we have confirmed; up to 40 entries are available."""
     peer.control(propose(1, start, **options))
     request = peer.connection.request(1)
     request.confirm(NOTIFY)
@@ -71,7 +71,7 @@ def asked(peer: Raw, start: int = 1, **options: Any) -> Request:
 
 
 def by_hand(first: int, last: int) -> bytes:
-    """Entries with one link, or whose backlink is known, as they are told uncompressed."""
+    """Entries with one link, or a known backlink, in uncompressed form."""
     return b"".join(
         metadata(LOG[n].entry, backlink=False) + raw(LOG[n].payload or b"")
         for n in range(first, last + 1)
@@ -112,7 +112,7 @@ def test_what_is_written_is_what_the_kernel_reads() -> None:
     assert records[-1][-1] == len(data)
 
 
-# Against pieces.
+# Compared with pieces
 
 
 def in_pieces(request: Request, news: list[NewEntry]) -> None:
@@ -122,7 +122,7 @@ def in_pieces(request: Request, news: list[NewEntry]) -> None:
 
 
 def state(connection: Connection) -> object:
-    """Of all but what might be taken back: nothing, as what is sent has been verified."""
+    """Everything except data that might be taken back: none, as all sent data was verified."""
     return [
         replace(
             request,
@@ -225,7 +225,7 @@ def by_peer(log: dict[int, NewEntry]) -> bytes:
     return b"\xe0\x01" + key.author + varu64(key.log_id) + b"\x01\x01\x00" + varu64(2**64 - 1)
 
 
-# Where it stops.
+# Its stops
 
 STOPS: dict[str, Callable[[list[StoredEntry]], None]] = {
     "a gap": lambda rows: rows.pop(5),
@@ -298,7 +298,7 @@ def test_a_packet_is_never_larger_than_our_limit() -> None:
     request = asked(peer)
     done = 0
     while count := request.send_entries(rows(done + 1, 45)):
-        assert count == 1  # which is more than the limit, with its metadata
+        assert count == 1  # more than the limit, with its metadata
         done += count
     assert done == 6
     in_pieces(request, [LOG[7]])
@@ -321,7 +321,7 @@ def test_a_run_is_about_as_large_as_our_limit() -> None:
 @pytest.mark.parametrize("by_us", [True, False])
 @pytest.mark.parametrize(("wrong", "count"), [(1, 9), (3, 9), (4, 2), (5, 0)])
 def test_it_stops_before_what_forks_what_is_known(by_us: bool, wrong: int, count: int) -> None:
-    """Entries 8 and 13 link to 4, and 6 links to 5; no other links to what is before it."""
+    """Entries 8 and 13 link to 4, and 6 links to 5; no other links to an earlier entry."""
     request = asked(Raw(trust_caller=True))
     request.outgoing.take_run({n: LOG[n].entry.hash() for n in range(1, 6)})
     forked = request.outgoing if by_us else request.incoming
@@ -342,7 +342,7 @@ def test_the_first_entry_is_left_to_the_pieces_if_the_one_before_is_not_known() 
     assert request.send_entries(rows(14, 20)) == 7
 
 
-# Where it does nothing.
+# Refusals to do anything
 
 
 def unchanged(peer: Raw, request: Request, given: Any) -> None:
@@ -403,7 +403,7 @@ def test_senders_that_are_not_trusted_send_in_pieces() -> None:
 
 
 class Disk(Exception):
-    """Something that a store raises."""
+    """An error from a store."""
 
 
 def test_rows_that_cannot_be_read_leave_no_trace() -> None:
@@ -429,7 +429,7 @@ def test_rows_that_cannot_be_read_leave_no_trace() -> None:
     assert sent[0] == sent[1]
 
 
-# What is refused.
+# Refusals
 
 
 def test_it_is_refused_as_other_verbs_are() -> None:

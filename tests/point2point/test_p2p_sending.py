@@ -1,4 +1,4 @@
-"""What we put on the data channel, and what we are kept from putting there."""
+"""Our packets on the data channel, and those that we are kept from sending."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_no_verb_sends_data_before_the_confirmation_or_after_the_end(verb: str) 
     refuses(peer.connection, ErrorCode.REQUEST_CANCELLED, lambda: call(request))
 
 
-# Which request it is about.
+# The request they belong to
 
 
 def two_requests(*, greedy: bool = False) -> tuple[Raw, Request, Request]:
@@ -140,7 +140,7 @@ def test_a_payload_is_of_the_log_of_the_request() -> None:
     refuses(peer.connection, code, lambda: request.jump(1, entry=foreign))
 
 
-# What has left.
+# Data that has left
 
 
 def without_credit() -> tuple[Connection, Request, Request]:
@@ -181,7 +181,7 @@ def test_an_id_is_free_when_its_marker_has_left_though_other_data_waits() -> Non
 
 
 def test_markers_are_counted_until_they_have_left() -> None:
-    """What the peer makes us answer, and does not take, stops the reading."""
+    """The answers that the peer causes, and does not take, stop the reading."""
     connection, *_ = without_credit()
     cycle = write(0, propose(1) + cancel(1)) + write(1, marker(1))
     while connection.read_size():
@@ -197,13 +197,13 @@ def test_markers_are_counted_until_they_have_left() -> None:
     assert connection.unsent_size == most
 
 
-# Compression.
+# Compression
 
 PIECE = 64
 
 
 def sent_of(payload: bytes, *, packet_size_max: int = PIECE) -> bytes:
-    """What we send of an entry with that payload."""
+    """The bytes that we send for an entry with that payload."""
     new = LogAuthor(SIGNING_KEY, family=YAMF).publish(payload)
     limits = Limits(packet_size_max=packet_size_max, data_window_max=1 << 20)
     pair = Pair(limits=(limits, limits))
@@ -215,7 +215,7 @@ def sent_of(payload: bytes, *, packet_size_max: int = PIECE) -> bytes:
 
 
 def attempted(places: set[int], count: int) -> set[int]:
-    """At which of `places` a packet that compresses well is compressed; no other does."""
+    """The `places` at which a compressible packet is compressed; the others are incompressible."""
     noise = Random(1)
     pieces = [bytes([n]) * PIECE if n in places else noise.randbytes(PIECE) for n in range(count)]
     sent = sent_of(b"".join(pieces))
@@ -249,7 +249,7 @@ def test_no_packet_is_larger_because_it_is_compressed() -> None:
             assert len(sent_of(data, packet_size_max=2000)) <= len(raw(data))
 
 
-# Verified before it is sent.
+# Verified before sending
 
 
 def forged(seqnum: int, *, backlink: bytes, lipmaalink: bytes | None) -> NewEntry:
@@ -309,7 +309,7 @@ def test_both_links_are_verified(wrong: NewEntry) -> None:
 
 @pytest.mark.parametrize("start", [8, 13])
 def test_metadata_with_its_backlink_is_valid_though_we_know_nothing_before_it(start: int) -> None:
-    """The peer finds it so, and would close at an apology."""
+    """The peer finds it valid, and would close at an apology."""
     pair = Pair(GREEDY, GREEDY)
     _, theirs = pair.confirmed(start=start)
     theirs.provide_hash(4, link(4))
@@ -321,7 +321,7 @@ def test_metadata_with_its_backlink_is_valid_though_we_know_nothing_before_it(st
 
 
 def test_no_apology_for_any_entry_of_a_whole_log() -> None:
-    """With one link and with two, left out or not."""
+    """With one link and with two, omitted or not."""
     pair = Pair(GREEDY, GREEDY)
     _, theirs = pair.confirmed()
     for seqnum in range(1, 18):
@@ -383,7 +383,7 @@ def test_nothing_may_be_jumped_over_where_the_other_is_still_before_it() -> None
     refuses(peer.connection, ErrorCode.CATCH_UP_ONLY, lambda: request.jump(10))
 
 
-# An adjustment while something can be taken back.
+# An adjustment while something can be taken back
 
 
 SMALLER = adjust(1, flags=8 | 4, extra=varu64(30) + varu64(30))
@@ -435,11 +435,11 @@ def test_what_something_was_passed_over_behind_is_not_taken_back() -> None:
     refuses(peer.connection, ErrorCode.APOLOGY_FOR_VALID_DATA, request.apologize)
 
 
-# Notifications.
+# Notifications
 
 
 def test_the_peer_is_only_surely_passed_where_it_surely_is() -> None:
-    """It may know of its new end or not: 6 is an entry for the one, nothing for the other."""
+    """It may know of its new end or not: 6 is an entry in one case, nothing in the other."""
     peer = Raw()
     request = peer.connection.propose(proposal(1, end=20, upper_certpool=40, eagerness=NOTIFY))
     peer.control(adjust(0, "all"))
@@ -485,7 +485,7 @@ def test_an_entry_of_a_certificate_pool_is_not_remembered() -> None:
     assert request_as_it_is(request).outgoing.entry is None
 
 
-# Memory.
+# Memory
 
 
 @pytest.mark.parametrize("in_runs", [True, False])

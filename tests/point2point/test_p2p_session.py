@@ -1,4 +1,4 @@
-"""Session setup and what bymux carries, sentence by sentence."""
+"""Session setup and the use of bymux, sentence by sentence."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_control_data_does_not_wait_for_the_setup() -> None:
 
 
 def without_data_credit() -> Connection:
-    """One that has metadata to send, and may not."""
+    """With metadata to send, but without permission."""
     connection = Connection(role=Role.REACTIVE)
     connection.receive_data(setup_bytes(Setup()) + write(0, propose(0)))
     drain(connection)
@@ -152,7 +152,7 @@ def test_backpressure() -> None:
     peer.control(adjust(0, "all"))
     peer.receive(write(1, bytes(101)))
     assert peer.code is ErrorCode.MUX_VIOLATION
-    # And nothing of ours leaves without the peer's.
+    # And nothing of ours leaves without the peer's credit.
     connection = without_data_credit()
     connection.data_to_send()
     assert connection.unsent_size == len(switch(0) + metadata(entry(1)))
@@ -163,7 +163,7 @@ def test_backpressure() -> None:
 
 @pytest.mark.parametrize("size", [1, 30, 1000])
 def test_credit_does_not_tell_how_much_had_come_behind_a_fault(size: int) -> None:
-    """The bytes at the end are those of every chunking."""
+    """The bytes at the end are the same for every chunking."""
     peer = Raw(limits=Limits(data_window_max=1000, packet_size_max=10))
     data = write(1, switch(99) + bytes(998))
     for at in range(0, len(data), size):
@@ -318,7 +318,7 @@ class TestIdleTimeout:
         assert peer.connection.next_deadline() == 5.0
         peer.connection.advance(3.0)
         assert peer.connection.next_deadline() == 5.0
-        peer.connection.restart_idle_timeout()  # which counts from the time told last
+        peer.connection.restart_idle_timeout()  # counted from the last time given
         assert peer.connection.next_deadline() == 8.0
         peer.connection.advance(4.0)
         peer.connection.advance(8.0)
@@ -346,7 +346,7 @@ class TestIdleTimeout:
     def test_who_is_heard_late_has_as_long_again(
         self, told: tuple[float, ...], silent: bool
     ) -> None:
-        """Without a word on the time in between, the bytes may have come at the end of it."""
+        """Without a report of the time in between, the bytes may have come at the end of it."""
         peer = Raw(timing=Timing(idle_timeout_s=5, keepalive_s=50))
         peer.connection.advance(0.0)
         peer.data(b"\x03")
@@ -438,7 +438,7 @@ class TestGoodbye:
 
 
 class TestEnd:
-    """The stream ends; what had come before is still told."""
+    """The stream ends; everything received before is still reported."""
 
     @pytest.mark.parametrize("at_once", [True, False])
     def test_without_a_goodbye(self, at_once: bool) -> None:
@@ -472,7 +472,7 @@ class TestEnd:
 
 
 class TestRoom:
-    """How much is welcome."""
+    """The number of bytes welcome."""
 
     def test_many_requests_alone_do_not_stop_the_reading(self) -> None:
         peer = Raw()
@@ -516,7 +516,7 @@ class TestRoom:
         assert all(len(byte) == 1 for byte in taken)
 
     def test_to_receive(self) -> None:
-        """Less by what waits, before the setup and behind it, and none after the end."""
+        """Less by the waiting bytes, before the setup and after it, and none after the end."""
         connection = Connection(role=Role.PROACTIVE)
         room = connection.read_size()
         connection.receive_data(b"\0\xf9")
@@ -533,7 +533,7 @@ class TestRoom:
 
     @pytest.mark.parametrize("size", [256, 300, 1000])
     def test_packets_are_as_large_as_what_is_taken_at_a_time(self, size: int) -> None:
-        """None has to be put together again by who reads as much at a time."""
+        """A reader that takes as much at a time never has to reassemble a packet."""
         pair = Pair()
         _, theirs = pair.confirmed(start=20)
         for seqnum in range(20, 40):
@@ -544,6 +544,6 @@ class TestRoom:
         while sent := pair.right.data_to_send(size):
             data = split(sent)[1]
             taken += len(data)
-            assert len(sent) - len(data) < 12  # one header, and all that it is of
+            assert len(sent) - len(data) < 12  # one header, with all its packet
             assert len(sent) > size - HEADER_SIZE_MAX or taken == total
         assert taken == total

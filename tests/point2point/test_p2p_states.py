@@ -1,4 +1,4 @@
-"""Every state of a request with everything that can happen to it."""
+"""Every state of a request with every possible input."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def verb(request: Request, input: Input) -> Callable[[], object]:
 
 
 def packets(request_id: int, input: Input) -> tuple[bytes, bytes]:
-    """What the peer sends on the control and on the data channel."""
+    """The peer's bytes on the control and on the data channel."""
     return {
         I.PEER_ADJUST: (adjust(request_id, "all"), b""),
         I.PEER_CANCEL: (cancel(request_id), b""),
@@ -97,7 +97,7 @@ def test_what_the_peer_does(state: RequestState, input: Input) -> None:
     peer, request = reach(state)
     outcome = TRANSITIONS[state][input]
     if state is S.ENDED and input is I.PEER_DATA:
-        outcome = ErrorCode.SWITCH_TO_UNKNOWN_REQUEST  # the first that is wrong
+        outcome = ErrorCode.SWITCH_TO_UNKNOWN_REQUEST  # the first thing wrong
     control, data = packets(request.request_id, input)
     peer.control(control)
     peer.data(data)
@@ -110,7 +110,7 @@ def test_what_the_peer_does(state: RequestState, input: Input) -> None:
 
 @pytest.mark.parametrize("state", list(S))
 def test_what_the_overlap_rule_does(state: RequestState) -> None:
-    """It may drop exactly what the other endpoint has not answered."""
+    """It may drop exactly those requests that the other endpoint has not answered."""
     peer, request = reach(state)
     droppable = {S.PROPOSED_BY_US, S.PROPOSED_BY_PEER}
     assert (I.DROP in TRANSITIONS[state]) == (state in droppable | {S.CANCELLING})

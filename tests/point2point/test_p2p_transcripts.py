@@ -1,7 +1,6 @@
 """Whole conversations, as kept in ``tests/transcripts/point2point``.
 
-Those of the registered scenarios, and what two replicators say to each other over stores
-that change meanwhile.
+Those of the registered scenarios, and those of two replicators over stores that change meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SCENARIOS = [
     for spec in (spec_of("point2point"), spec_of("point2point-replicator"))
     for scenario in spec.usage.scenarios
 ]
-# Random payloads, two of them larger than what is written with the entry.
+# Random payloads, two of them too large to be written along with the entry.
 NEWS = news_of((20, 100, 0, 64, 150, 7, 8, 9))
 LOG = NEWS[0].entry.log
 

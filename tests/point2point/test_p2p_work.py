@@ -1,6 +1,6 @@
-"""Work follows from the bytes that have come, not from the numbers in them.
+"""Work follows from the bytes received, not from the numbers in them.
 
-Nothing here looks at the clock: what is counted are bytes inflated, events and lines run.
+Nothing here looks at the clock: inflated bytes, events and executed lines are counted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MANY = 1 << 27  # more than any test here may inflate
 
 
 class Counted(Decompressor):
-    """A decompressor that tells how much it has made, and stops a test that makes too much."""
+    """A decompressor that counts its output, and stops a test with too much of it."""
 
     __slots__ = ()
     made = 0
@@ -71,18 +71,18 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compressed(size: int, body: bytes, packed_size: int | None = None) -> bytes:
-    """A packet that declares `size` bytes in `body`, or in more of which that is the beginning."""
+    """A packet that declares `size` bytes in `body`, or in something longer that begins with it."""
     return b"\x09" + varu64(size) + varu64(packed_size or len(body)) + body
 
 
 def bomb(size: int) -> bytes:
-    """`size` equal bytes: a literal, and a copy of it as long as is wanted."""
+    """`size` equal bytes: a literal, and a copy of it, as long as wanted."""
     length = (size - 1).to_bytes(8, "big")
     return b"\x01a" + b"\xff" + length + b"\x01"
 
 
 def first_entry(size: int, payload: bytes = b"") -> Entry:
-    """The first entry of a log, signed, which says of its payload what its author likes."""
+    """The first entry of a log, signed, which declares any payload that its author likes."""
     honest = sign(KEY, family=YAMF, log_id=0, seqnum=1, payload=payload)
     said = replace(honest, payload_size=size)
     return replace(said, signature=KEY.sign(said.encode()[:-64]).signature)
@@ -100,29 +100,29 @@ def fetching(size: int = HUGE, *, payload: bytes = b"", **options: Any) -> tuple
 
 
 class TestInflating:
-    """The bytes that are inflated are at most some multiple of the bytes received."""
+    """Inflated bytes are at most some multiple of the received ones."""
 
     @pytest.mark.parametrize("in_runs", [False, True])
     def test_a_small_body_that_expands_without_end(self, in_runs: bool) -> None:
         peer, _ = fetching(in_runs=in_runs)
         peer.data(compressed(HUGE, bomb(HUGE)))
         assert peer.code is ErrorCode.INFLATION
-        assert Counted.made == 0  # it is seen in what is declared
+        assert Counted.made == 0  # the declared size shows it
 
     def test_a_body_that_is_declared_to_be_large(self) -> None:
-        """The rest of it never comes; its beginning gives no more than it may."""
+        """The rest of it never comes; its beginning yields no more than allowed."""
         peer, _ = fetching()
         peer.data(compressed(HUGE, bomb(HUGE), HUGE))
         assert peer.code is None
         limits = Limits()
         assert Counted.made <= limits.inflation_burst_max + 12 * limits.inflation_factor_max
         made = Counted.made
-        peer.data(bytes(1000))  # what waits may be read now, and no more of the rest
+        peer.data(bytes(1000))  # waiting bytes may now be read, and no more of the rest
         assert peer.code is None
         assert Counted.made == made + 1000 * limits.inflation_factor_max
 
     def test_what_waits_is_bounded_too(self) -> None:
-        """A copy that never ends does not make us keep what comes behind it."""
+        """We do not keep the bytes after a copy that never ends."""
         limits = Limits(inflation_burst_max=1000, inflation_factor_max=2, packet_size_max=500)
         peer, _ = fetching(limits=limits)
         peer.data(compressed(HUGE, bomb(HUGE), HUGE))
@@ -139,7 +139,7 @@ class TestInflating:
         packet = compressed(3000, bytes(900) + bomb(3000) + bytes(700))
         for at in range(0, len(packet), size):
             peer.data(packet[at : at + size])
-        assert peer.code is ErrorCode.BAD_COMPRESSION  # for there is more behind the last byte
+        assert peer.code is ErrorCode.BAD_COMPRESSION  # since there is more after the last byte
         assert sum(len(e.data) for e in peer.events if isinstance(e, PayloadReceived)) == 3000
 
     def test_a_connection_gets_its_burst_again_for_what_does_not_inflate(self) -> None:
@@ -157,11 +157,11 @@ class TestInflating:
         size = 1 << 26
         peer, _ = fetching(size, limits=Limits(inflation_burst_max=size))
         peer.data(compressed(size, bomb(size)))
-        assert peer.code is ErrorCode.INVALID_DATA  # it is another payload than was signed
+        assert peer.code is ErrorCode.INVALID_DATA  # it is not the signed payload
         assert Counted.made == size
 
     def test_what_we_send_keeps_to_it(self) -> None:
-        """However well it can be compressed."""
+        """However compressible it is."""
         author = LogAuthor(KEY, family=YAMF)
         new = author.publish(bytes(3_000_000))
         strict = Limits(inflation_burst_max=0)
@@ -180,7 +180,7 @@ class TestInflating:
     def test_what_waits_is_not_looked_at_again_and_again(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each byte that comes lets a copy go on a little; what is behind it has to wait."""
+        """With each byte that comes, a copy goes on a little; the bytes after it have to wait."""
         limits = Limits(inflation_burst_max=0, packet_size_max=1 << 16)
         peer, _ = fetching(limits=limits)
         peer.data(compressed(HUGE, bomb(HUGE), HUGE))
@@ -201,7 +201,7 @@ class TestInflating:
 
 
 class TestRuns:
-    """Entries that come in runs are read about once, however little fits into one."""
+    """Entries in runs are read about once, however few fit into one."""
 
     def test_no_more_is_read_than_about_what_can_be_used(
         self, monkeypatch: pytest.MonkeyPatch
@@ -235,7 +235,7 @@ class TestRuns:
 
 
 class TestDiscarding:
-    """What is not wanted any more costs no more than the bytes in which it comes."""
+    """Unwanted data costs no more than the bytes in which it comes."""
 
     def test_nothing_is_inflated_after_the_goodbye(self) -> None:
         peer, _ = fetching()
@@ -283,7 +283,7 @@ class TestDiscarding:
         assert last.verified
 
     def test_unanswered_and_raw(self) -> None:
-        """Raw bytes are passed over, however many are declared."""
+        """Raw bytes are passed over, whatever their declared number."""
         peer, request = fetching()
         request.cancel(CancelReason.DO_NOT_RETRY)
         peer.data(b"\x08" + varu64(HUGE), bytes(100_000))
@@ -292,7 +292,7 @@ class TestDiscarding:
 
 
 def told_to_end(peer: Raw, *numbers: int) -> None:
-    """The peer adjusts request 0 to those ends, at once."""
+    """The peer adjusts request 0 to those ends, one right after the other."""
     peer.control(*[adjust(0, flags=8, extra=varu64(number)) for number in numbers])
 
 
@@ -323,7 +323,7 @@ class TestAdjustments:
 
     @pytest.mark.parametrize("count", [2, 4, 8, 15, 30, 60])
     def test_no_packet_costs_much_where_they_differ(self, count: int) -> None:
-        """The peer may be behind some of the ends, each with a certificate pool of its own."""
+        """The peer may have passed some of the ends, each with its own certificate pool."""
         peer = self.with_pending(count)
         peer.data(b"\x03" + varu64(2 * (self.TOP - 5 - count)))
         costs = [steps(lambda: peer.data(b"\x02")) for _ in range(60)]

@@ -1,4 +1,4 @@
-"""What replicating costs on the wire (``benchmarks/test_point2point_cost.py`` takes it apart)."""
+"""The cost of replication on the wire (``benchmarks/test_point2point_cost.py`` takes it apart)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from culm.effects import Effect
 from culm.point2point.replication import Interest, ReplicatorLimits
 
 COUNT, PAYLOAD_SIZE = 1000, 100
-# Tag, size, hash of the payload, signature, and three bytes for all the rest.
+# Tag, size, hash of the payload, signature, and three bytes for the rest.
 BOUND = 1 + 1 + 66 + 64 + 3
 
 
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
 @pytest.mark.parametrize("proactive", [True, False])
 def test_an_entry_of_a_whole_log_costs_what_it_has_to(interest: Interest, proactive: bool) -> None:
-    """Backlinks and lipmaalinks are left out; bymux and both directions are counted, too."""
+    """Backlinks and lipmaalinks are omitted; bymux and both directions are counted, too."""
     limits = ReplicatorLimits()
     world = World()
     server = world.node(store_of(news_of((PAYLOAD_SIZE,) * COUNT)), interest=SERVE, limits=limits)
@@ -34,7 +34,7 @@ def test_an_entry_of_a_whole_log_costs_what_it_has_to(interest: Interest, proact
 
 
 def asked(peer: RawPeer) -> list[str]:
-    """What the store is asked for, one after the other, until there is nothing to do."""
+    """The requests to the store, one after the other, until there is nothing to do."""
     found: list[str] = []
     while peer.effects:
         found.append(type(peer.effects[0]).__name__)
@@ -63,7 +63,7 @@ def test_logs_are_read_a_thousand_at_a_time_and_each_once() -> None:
 def test_a_proposal_and_an_answer_to_one_take_one_effect_each() -> None:
     news = news_of((3,) * 20)
     peer, log = RawPeer(news, slow=True), key_of(news)
-    # Which logs there are, how this one stands, and what a proposal of it needs.
+    # The list of logs, the state of this one, and the needs of a proposal of it.
     assert asked(peer) == ["ReadLogs", "ReadLog", "ReadLog"]
     link = news[lipmaa(21) - 1].entry.hash()
     assert propose(1, 21, hash=link, log=log) in peer.control_seen

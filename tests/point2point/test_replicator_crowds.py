@@ -1,4 +1,4 @@
-"""More logs than requests: the endless ones share what there is, and every log has its turn."""
+"""More logs than requests: the endless ones share the places, and every log has its turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from culm.wire.multihash import YAMF
 
 
 class Crowd:
-    """Two nodes, and authors of logs of which either has something, or both."""
+    """Two nodes, and authors of logs with entries at either node, or at both."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Crowd:
         for node in self.nodes:
             assert node.end.code is None
             reasons = {event.reason for event in node.end.of(LogRefused)}
-            assert reasons <= {CancelReason.RESOURCE_LIMIT}  # tried again, and then it went
+            assert reasons <= {CancelReason.RESOURCE_LIMIT}  # tried again, with success
             assert node.end.settled
         assert same(*self.nodes)
 
@@ -102,7 +102,7 @@ def test_a_thousand_logs_each_with_the_default_limits() -> None:
 def test_a_log_has_its_turn_whatever_the_round_trip_is(
     round_trips: float, room: tuple[int, int], split: str
 ) -> None:
-    """Who is quiet for longer than `settle_s` only because the line is long has not settled."""
+    """Silence for longer than `settle_s` that is due to a long line alone is no settling."""
     limits = limited(room[0]), limited(room[1])
     crowd = Crowd(5, limits, split, latency=round_trips * Timing().settle_s / 2)
     crowd.world.connect(*crowd.nodes)
@@ -111,7 +111,7 @@ def test_a_log_has_its_turn_whatever_the_round_trip_is(
 
 
 def test_it_comes_to_rest() -> None:
-    """Logs do not take turns for ever when there is nothing new."""
+    """Logs do not take turns for ever without anything new."""
     crowd = Crowd(30, (limited(4), limited(4)), "each")
     crowd.world.connect(*crowd.nodes)
     crowd.world.wait(60)

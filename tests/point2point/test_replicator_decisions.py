@@ -1,4 +1,4 @@
-"""What a replicator decides from: the tables of states, and the laws of every decision."""
+"""The basis of a replicator's decisions: the tables of states, and the laws of every decision."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def log_of(
     ours: Ours | None = None,
     **state: Any,
 ) -> LogState:
-    """A log in that state, of which the store has told."""
+    """A log in that state, which the store has reported."""
     log = LogState(
         log=LOG,
         family=YAMF,
@@ -91,7 +91,7 @@ def asked(*, endless: bool) -> Request:
 
 @cache
 def fork_at(seqnum: int) -> ForkProof:
-    """Two entries that nobody has signed."""
+    """Two unsigned entries."""
     first, second = (
         Entry(
             family=YAMF,
@@ -143,7 +143,7 @@ def proposal(start: int, **options: Any) -> Proposal:
     return Proposal(log=LOG, start=start, upper_certpool=end, **fields)
 
 
-# The tables.
+# The tables
 
 
 def test_every_stage_is_reached_and_comes_to_its_end() -> None:
@@ -160,7 +160,7 @@ def test_every_stage_is_reached_and_comes_to_its_end() -> None:
 
 @pytest.mark.parametrize("step", Step)
 def test_what_can_happen_to_a_request_of_ours(step: Step) -> None:
-    """One that has been proposed may end at any time; no other can."""
+    """After its proposal it may end at any time; before that it cannot."""
     proposed = set(Stage) - {Stage.IDLE, Stage.PREPARING, Stage.QUEUED, Stage.DEFERRED}
     expected = {
         Step.PREPARE: {Stage.IDLE},
@@ -189,7 +189,7 @@ def test_a_request_of_the_peer_is_answered_once() -> None:
             assert silent is (after in PEER_STAGES), (stage, said)
 
 
-# Our requests.
+# Our requests
 
 
 def test_nothing_is_proposed_beside_something_or_before_the_store_is_known() -> None:
@@ -227,7 +227,7 @@ def test_what_is_wished_for_next() -> None:
         elif log.fork_at is None and not log.rests:
             assert asks is (log.joined is None or log.told is None)
         else:
-            # Only to tell what we have, and of a payload that some of it is here.
+            # Only to report our entries, and that part of a payload is here.
             assert asks is (log.told is None or log.told < start_of_next(log))
 
 
@@ -267,7 +267,7 @@ def test_ranges_and_forks() -> None:
 
 
 def test_what_has_settled() -> None:
-    """Nothing while a proposal is being made; else what waits for others, and what is complete."""
+    """Nothing while a proposal is being made; else all that waits for others or is complete."""
     waiting = {Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED}
     for stage, endless in product(Stage, (False, True)):
         for log in combined(
@@ -295,12 +295,12 @@ def test_what_has_settled() -> None:
             for patient in (False, True):
                 rests = not lacks and (log.offered is not None or not patient)
                 assert may_rest(log, patient=patient) is rests
-                # What has come and is not stored is, where nothing moves, part of a payload.
+                # Without movement, data that has come but is not stored is part of a payload.
                 growing = replace(log, writing=1)
                 assert may_rest(growing, patient=patient) is (rests and not patient)
 
 
-# The peer's.
+# The peer's requests
 
 
 @cache
@@ -370,13 +370,13 @@ def test_what_it_is_answered_after_comparing() -> None:
             elif made.end is not None:
                 assert (said is Answer.CONFIRM) is (made.first_seqnum <= log.newest)
             elif made.start > log.position + 1:
-                assert said is Answer.PASS  # there would be a gap
+                assert said is Answer.PASS  # otherwise there would be a gap
             elif made.start < log.position:
                 assert said is Answer.CONFIRM
 
 
 def test_a_fork_that_comes_to_be_known_meanwhile_is_not_confirmed() -> None:
-    """What the range begins with may have been cut off while the store was asked for it."""
+    """The range's beginning may have been cut off while the store was asked for it."""
     for made in proposals():
         for log in combined(position=(3,), newest=(4,), fork=(1, 2, 3, 9)):
             said = answer_compared(made, log, None)
@@ -400,7 +400,7 @@ def test_a_proposal_is_kept_waiting_only_for_one_of_ours_that_displaces_it() -> 
 
 
 def test_every_answer_has_its_place_in_the_table() -> None:
-    """Whatever is decided for a request of the peer can happen at its stage, and nothing else."""
+    """Every decision about a request of the peer can be taken at its stage, and no others can."""
     said: dict[PeerStage, set[Answer]] = {stage: set() for stage in PEER_STAGES}
     for made in proposals():
         for log in combined(
@@ -437,7 +437,7 @@ def test_stages_are_told_apart_by_their_words() -> None:
     ("newest", "upper"), [(5, 5), (6, 6), (8, 8), (11, 8), (12, 12), (13, 13), (99, 13)]
 )
 def test_a_range_includes_all_of_its_upper_pool_that_the_peer_has(newest: int, upper: int) -> None:
-    """That of entry 5 is 6, 7, 8, 12 and 13."""
+    """The pool of entry 5 is 6, 7, 8, 12 and 13."""
     (log,) = combined(offered=(newest,))
     found = propose(log, Plan(Action.FETCH_RANGE, 1, Want(first=1, last=5)), {}, None)
     assert found is not None

@@ -1,4 +1,4 @@
-"""The page on the Replicator says what the code does."""
+"""The page on the Replicator agrees with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a connection: what came before it goes into the store, and nothing begins anew."""
+"""The end of a connection: earlier data goes into the store, and nothing new begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ assert PROOF.verify()
 
 
 class Fetching:
-    """Two logs on their way to the left, each within its large payload."""
+    """Two logs on their way to the left, each in the middle of its large payload."""
 
     def __init__(self, logs: Iterable[Iterable[NewEntry]], *, size: int) -> None:
         self.world = World(chunker=lambda size: 100)

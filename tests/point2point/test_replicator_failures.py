@@ -1,4 +1,4 @@
-"""Stores that fail: nothing false is told, the connection ends, another one gets the rest."""
+"""Stores that fail: nothing false is reported, the connection ends, another one gets the rest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FULL = OSError("the disk is full")
 
 
 class Failing:
-    """Answers as the store does, until at the effect of that number it fails, with all after it."""
+    """Answers as the store does, until the effect with that number fails, and all after it."""
 
     def __init__(self, node: Node, at: int, *, kind: type[Effect] = Effect) -> None:
         self._node = node
@@ -49,7 +49,7 @@ class Failing:
 
 
 def transfer(seed: int, at: int, *, reads: bool) -> tuple[World, Node, Node, Failing]:
-    """One reads what the other has; one of them has a store that fails."""
+    """One node gets everything of the other; one of them has a store that fails."""
     rng = Random(seed)
     world = World(capacity=300, steps_max=20_000)
     server = world.node(store_of(NEWS), interest=KEEP)
@@ -68,7 +68,7 @@ def transfer(seed: int, at: int, *, reads: bool) -> tuple[World, Node, Node, Fai
 @pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_failure_at_every_effect(seed: int, reads: bool) -> None:
-    """Of the store that is written to and of the one that is read."""
+    """In the store that is written to and in the one that is read."""
     *_, failing = transfer(seed, -1, reads=reads)
     assert failing.count > 5
     for at in range(failing.count):
@@ -82,7 +82,7 @@ def check(seed: int, at: int, *, reads: bool) -> None:
     end = node.end
     assert end.events[-2:] == [StoreFailed(effect=failing.failed, error=FULL), Closed()]
     assert len(end.of(StoreFailed)) == 1
-    # What was told is so, and nothing was lost that another connection would not bring.
+    # Every report is true, and another connection brings everything lost.
     for stored in end.of(EntryStored):
         kept = node.store.entry(stored.log, stored.seqnum)
         if kept is None:  # a fork has taken it back
@@ -119,7 +119,7 @@ def test_what_was_received_and_not_stored_is_dropped() -> None:
     assert reader.end.of(EntryStored) == []
     assert reader.store.logs() == []
     assert machine.read_size() == 0
-    machine.receive_data(b"x" * 1000)  # what was under way
+    machine.receive_data(b"x" * 1000)  # data that was under way
     assert machine.next_event() is None
     assert machine.next_effect() is None
     assert machine.next_deadline() is None

@@ -1,7 +1,7 @@
-"""A payload as large as one likes: nobody waits for it, and nobody holds it.
+"""A payload of any size: nothing waits for it, and it is never held whole.
 
-The payload is made on demand, and what comes of it is counted and hashed, not kept.  Its size
-is that of the requirement (1 GiB) in the long profile.
+The payload is made on demand, and counted and hashed on arrival, not kept.  Its size is that of the
+requirement (1 GiB) in the long profile.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SMALL = news_of((100, 200, 300))
 
 
 def content(offset: int, size: int) -> bytes:
-    """Those bytes of the large payload."""
+    """That part of the large payload."""
     size = max(0, min(size, SIZE - offset))
     start = offset % len(BLOCK)
     return (BLOCK * ((start + size) // len(BLOCK) + 1))[start : start + size]
 
 
 def large() -> NewEntry:
-    """The entry with the large payload, without it."""
+    """The entry of the large payload, without that payload."""
     hasher = YAMF.hasher()
     for offset in range(0, SIZE, 1 << 20):
         hasher.update(content(offset, 1 << 20))
@@ -53,7 +53,7 @@ def large() -> NewEntry:
 
 
 class Imaginary(MemoryStore):
-    """Has the large payload without holding it, up to `on_hand` bytes of it."""
+    """Has up to `on_hand` bytes of the large payload, without holding them."""
 
     def __init__(self, new: NewEntry, on_hand: int) -> None:
         super().__init__(family=YAMF)
@@ -193,14 +193,14 @@ SETUPS = {
 
 @pytest.mark.parametrize("way", list(SETUPS))
 def test_metadata_waits_for_no_more_than_a_packet(way: str) -> None:
-    """Each new entry of another log overtakes all but the packet that has been begun."""
+    """Each new entry of another log overtakes everything but the packet already begun."""
     pair = Pair(SETUPS[way])
     sender, receiver = pair.sender, pair.receiver
     small = key_of(SMALL)
     sender.drain()
     receiver.drain()
     behind: list[int] = []
-    waiting: Entry | None = None  # which is in the store of the sender, and not on its way
+    waiting: Entry | None = None  # in the sender's store, and not on its way
     next_at, turns = SIZE // 8, 0
     while pair.turn() or not receiver.store.complete:  # type: ignore[attr-defined]
         turns += 1
@@ -226,7 +226,7 @@ def test_metadata_waits_for_no_more_than_a_packet(way: str) -> None:
             receiver.note_memory()
     assert len(behind) == 3
     packet = LIMITS.connection.packet_size_max
-    # The first finds the log unknown: a proposal has to go there, and a confirmation back.
+    # The first one is for an unknown log: a proposal has to go there, and a confirmation back.
     for taken in behind[1:]:
         assert taken <= packet + 1500, behind
     assert behind[0] <= 3 * packet, behind
@@ -242,7 +242,7 @@ def test_the_credit_bounds_what_is_held_for_a_slow_store(way: str) -> None:
     pair = Pair(SETUPS[way])
     sender, receiver = pair.sender, pair.receiver
     limits = LIMITS
-    # Received and not written, then the window, and what is being put together or packed.
+    # Received and not written, then the window, and data being assembled or compressed.
     allowed = (
         limits.unwritten_size_max
         + limits.connection.data_window_max

@@ -1,4 +1,4 @@
-"""A store of the other hash family: its answers are refused, whatever was asked for."""
+"""A store of the other hash family: its answers to all requests are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One invalid entry or payload costs what comes after it in its log, and nothing else."""
+"""One invalid entry or payload costs the entries after it in its log, and nothing else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NEWS = [news_of((20, 0, 90, 3), log_id=number) for number in range(3)]
 LOGS = [key_of(news) for news in NEWS]
 BAD_LOG = LOGS[1]
 
-# Small pieces that come byte by byte, and as much as possible at once.
+# Small pieces that come byte by byte, and pieces as large as possible at once.
 WAYS = {"byte by byte": (byte_by_byte, SMALL), "at once": (whole, ReplicatorLimits())}
 
 
@@ -52,7 +52,7 @@ KINDS: dict[str, Callable[[StoredEntry], StoredEntry]] = {
 
 
 class Lax(MemoryStore):
-    """A store that has taken an entry without verifying it, as those of other programs may."""
+    """A store that accepts an entry without verifying it, as those of other programs may."""
 
     def __init__(self, kind: str, seqnum: int) -> None:
         super().__init__(family=YAMF)
@@ -92,9 +92,9 @@ def head_of(node: Node, log: LogKey) -> int:
 def test_what_comes_before_is_kept_and_other_logs_go_on(
     kind: str, seqnum: int, chunker: Chunker, limits: ReplicatorLimits
 ) -> None:
-    """However the bytes come.  The seed has the connection end; the log at fault is named.
+    """However the bytes come.  By the seed the connection ends; the log at fault is named.
 
-    Who leaves out that log when it connects again gets all the others.
+    A peer that leaves out that log when it connects again gets all the others.
     """
     world = World(chunker=chunker)
     server = world.node(Lax(kind, seqnum), interest=SERVE, limits=limits)
@@ -104,8 +104,8 @@ def test_what_comes_before_is_kept_and_other_logs_go_on(
     assert end.closed.error is not None
     assert end.closed.error.code is ErrorCode.INVALID_DATA
     assert end.of(LogRefused) == [LogRefused(log=BAD_LOG, fault=Reason.INVALID_LOG)]
-    # The metadata alone verifies where the payload does not.  It is kept without it only where it
-    # goes in first: of a payload that is written in pieces.
+    # The metadata alone verifies where the payload does not. It is kept without the payload only
+    # where it goes in first: for a payload that is written in pieces.
     is_large = len(NEWS[1][seqnum - 1].payload or b"") > limits.payload_piece_size
     kept = seqnum if kind == "payload" and is_large else seqnum - 1
     assert head_of(client, BAD_LOG) == kept

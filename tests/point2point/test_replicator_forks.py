@@ -1,4 +1,4 @@
-"""Authors who publish two entries of one number: found, proved, kept, told."""
+"""Authors that publish two entries with one number: found, proved, kept, reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOG = key_of(TRUNK)
 
 
 def branch(at: int, name: bytes = b"other", length: int = 17) -> tuple[NewEntry, ...]:
-    """The log as it would be if the author had gone another way at entry `at`."""
+    """The log as if the author had gone another way at entry `at`."""
     made = news_of(SIZES[:length], branch=name, fork_at=at)
     assert made[: at - 1] == TRUNK[: at - 1]
     assert all(one != other for one, other in zip(made[at - 1 :], TRUNK[at - 1 :], strict=False))
@@ -47,7 +47,7 @@ def branch(at: int, name: bytes = b"other", length: int = 17) -> tuple[NewEntry,
 
 
 def assert_forked(at: int, *nodes: Node) -> None:
-    """All have the proof and exactly what comes before the fork."""
+    """All have the proof, and exactly the entries before the fork."""
     for node in nodes:
         proof = node.store.fork(LOG)
         assert proof is not None
@@ -65,14 +65,14 @@ def assert_forked(at: int, *nodes: Node) -> None:
 def test_both_learn_of_a_fork_and_agree_on_what_comes_before(
     at: int, order: int, lengths: tuple[int, int]
 ) -> None:
-    """`lengths`: how many entries of its branch each has behind the fork."""
+    """`lengths`: the number of entries that each has on its branch."""
     left, right = (max(at, min(16, at + length)) for length in lengths)
     world = World(steps_max=20_000)
     nodes = world.node(store_of(TRUNK[:left])), world.node(store_of(branch(at)[:right]))
     world.connect(*nodes[::order])
     world.settle()
     if not same(*nodes) and left == right == at:
-        # Nothing that they say to each other names the forked entry.
+        # No message between them names the forked entry.
         nodes[0].add(TRUNK[at])
         world.settle()
     assert_forked(at, *nodes)
@@ -81,7 +81,7 @@ def test_both_learn_of_a_fork_and_agree_on_what_comes_before(
 @pytest.mark.parametrize(("at", "length"), [(1, 3), (2, 4), (5, 8), (8, 8), (2, 12), (12, 16)])
 @pytest.mark.parametrize("order", [1, -1])
 def test_neither_needs_anything_new_for_that(at: int, length: int, order: int) -> None:
-    """Entry `length` + 1, which nobody has, would link to one that they have not in common."""
+    """Entry `length` + 1, which neither has, would link to one on which they differ."""
     assert at <= lipmaa(length + 1)
     world = World(steps_max=2000)
     nodes = world.node(store_of(TRUNK[:length])), world.node(store_of(branch(at)[:length]))
@@ -92,7 +92,7 @@ def test_neither_needs_anything_new_for_that(at: int, length: int, order: int) -
 
 @pytest.mark.parametrize("at", [3, 12])
 def test_a_fork_that_nobody_sees_comes_out_with_the_next_entry(at: int) -> None:
-    """Entry at + 1 links back to a forked one, which the peer has another of."""
+    """Entry at + 1 links back to a forked one, of which the peer has the other variant."""
     world = World()
     nodes = world.node(store_of(TRUNK[:at])), world.node(store_of(branch(at)[:at]))
     world.connect(*nodes)
@@ -104,7 +104,7 @@ def test_a_fork_that_nobody_sees_comes_out_with_the_next_entry(at: int) -> None:
 
 @pytest.mark.parametrize("length", range(1, 17))
 def test_what_two_logs_of_one_length_see_of_a_fork(length: int) -> None:
-    """Forks up to the lipmaalink target of the next entry, at once; none behind it."""
+    """Forks up to the lipmaalink target of the next entry, at once; none beyond it."""
     seen = lipmaa(length + 1)
     for at in {1, seen, min(seen + 1, length), length}:
         world = World(steps_max=2000)
@@ -181,7 +181,7 @@ def test_a_fork_reaches_all_along_a_chain() -> None:
 
 @cache
 def twice_forked(early: int, at: int, name: bytes) -> tuple[list[NewEntry], ForkProof]:
-    """What is left of a branch from `early` on that is forked at `at` itself, and the proof."""
+    """The remains of a branch from `early` on that is itself forked at `at`, and the proof."""
     ends: list[Entry] = []
     for last in b"last", b"another":
         author = LogAuthor(SigningKey(bytes([1]) * 32), family=YAMF)
@@ -288,15 +288,15 @@ def test_what_a_forked_log_had_in_payloads_before_the_fork_is_resumed() -> None:
     assert [e.payload_complete for e in reader.store.entries(log)] == [True, True]
 
 
-# What comes before a known fork, and what does not.
+# Before a known fork, and beyond it
 
 
 def knows_fork(at: int, **options: Any) -> RawPeer:
-    """A replicator that has entries 1 to at - 1, and knows the fork behind them."""
+    """A replicator that has entries 1 to at - 1, and knows the fork after them."""
     store = store_of(TRUNK)
     store.add_fork(LOG, ForkProof(TRUNK[at - 1].entry, branch(at)[at - 1].entry))
     peer = RawPeer(store=store, **options)
-    for request_id in list(peer.machine.connection.requests):  # what it tells by itself
+    for request_id in list(peer.machine.connection.requests):  # its own proposals
         peer.control(cancel(request_id, 131))
         peer.data(marker(request_id))
     assert not peer.machine.connection.requests
@@ -323,7 +323,7 @@ def test_what_comes_before_the_fork_is_sent_then_the_fork_is_told(
             for eager, others in (("all", 16 | 3), ("notify", 16))
         )
     if interest is SERVE or interest is KEEP:
-        # It takes part: the peer has passed all of it, too.
+        # It takes part: the peer has also passed everything.
         peer.data(switch(0), b"\x03" + varu64(2 * last) if last > 1 else b"\x02\x02")
     sent = [new.entry.seqnum for new in TRUNK if new.entry.signature in peer.data_seen]
     assert sent == list(range(1, last + 1))
@@ -338,7 +338,7 @@ def test_what_comes_before_the_fork_is_sent_then_the_fork_is_told(
 
 @pytest.mark.parametrize("at", [6, 8])
 def test_a_pool_that_reaches_over_the_fork_is_refused(at: int) -> None:
-    """Its range begins behind the fork, and can have no end before that."""
+    """Its range begins beyond the fork, and cannot end before it."""
     peer = knows_fork(at)
     peer.control(propose(0, 12, log=LOG, lower=4, hash=TRUNK[0].entry.hash(), end=(12, 12)))
     assert cancel(0, 128) in peer.control_seen
@@ -380,12 +380,12 @@ def test_ranges_that_are_being_served_end_before_a_fork_that_comes_to_be_known()
 
 
 def test_a_fork_for_which_there_was_no_room_is_told_when_there_is_some() -> None:
-    """The peer has room for one request, and does not answer that for long."""
+    """The peer has room for one request, and does not answer that one for long."""
     peer = RawPeer(news_of((5, 6), log_id=7), interest=SERVE, credit=1)
     peer.store.append(LOG, TRUNK)
     peer.store.add_fork(LOG, ForkProof(TRUNK[8].entry, branch(9)[8].entry))
     peer.machine.stored(LOG)
-    for now in range(9):  # who waits for credit gives up
+    for now in range(9):  # it gives up waiting for credit
         peer.machine.advance(float(now))
         peer.drain()
     assert {event.log for event in peer.of(LogRefused)} == {LOG}
@@ -393,7 +393,7 @@ def test_a_fork_for_which_there_was_no_room_is_told_when_there_is_some() -> None
     peer.data(marker(1))
     peer.control(grant(1))
     assert cancel(3, 135, proof_bytes(9)) in peer.control_seen
-    for request_id in (3, 5):  # nor has it room now; 5 tells what comes before the fork
+    for request_id in (3, 5):  # nor has it room now; 5 is about entries before the fork
         peer.control(cancel(request_id, 129 if request_id == 3 else 131))
         peer.data(marker(request_id))
         peer.control(grant(1))

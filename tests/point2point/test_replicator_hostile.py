@@ -1,4 +1,4 @@
-"""A peer that lies, sends rubbish, or too much: it gets nowhere, and nothing of it is stored."""
+"""A peer that lies, sends rubbish, or too much: it gets nowhere, and none of it is stored."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MAX = 2**64 - 1
 
 
 def offering(news: tuple[NewEntry, ...] = NEWS, **options: Any) -> RawPeer:
-    """A replicator that knows nothing of the log; the peer offers it, and is asked for it."""
+    """A replicator without the log; the peer offers it, and is asked for it."""
     peer = RawPeer(**options)
     peer.control(propose(0, len(news) + 1, log=key_of(news), hash=bytes([0, 64]) + bytes(64)))
     peer.control(adjust(1, "all"))
@@ -80,7 +80,7 @@ def flipped(packet: bytes, at: int = -1) -> bytes:
     return bytes(changed)
 
 
-# What it sends.
+# Its data
 
 
 class TestData:
@@ -99,7 +99,7 @@ class TestData:
         peer = offering(**mode)
         peer.entries(1, *NEWS[:good])
         peer.data(flipped(metadata(NEWS[good].entry, backlink=False), at), raw(b"x"), b"\x02")
-        # Not a hash of the family, not signed, or an apology that does not come.
+        # Not a hash of the family, unsigned, or an apology that does not come.
         assert peer.code in (
             ErrorCode.INVALID_DATA,
             ErrorCode.BAD_HASH,
@@ -124,14 +124,14 @@ class TestData:
         assert not any(e.payload_stored for e in peer.of(EntryStored) if e.seqnum == number)
         kept = peer.store.entry(LOG, number)
         assert kept is None or not kept.payload_complete
-        # What was written of it is not what the next connection goes on with.
+        # The next connection does not continue the part written of it.
         assert kept is None or not kept.payload_stored or not greedy
         peer.check()
 
     @pytest.mark.parametrize("number", [2, 5])
     @pytest.mark.parametrize("lost", [False, True])
     def test_a_wrong_payload_is_had_from_another_peer(self, number: int, lost: bool) -> None:
-        """Whatever else came before: a healthy connection brings all, and says so truly.
+        """Whatever came before: a healthy connection brings everything, and truthfully reports it.
 
         `lost`: that connection breaks before any of the payload has come.
         """
@@ -209,7 +209,7 @@ class TestData:
         assert [e.seqnum for e in peer.of(LogEnded)] == [3]
 
     def test_data_that_was_not_asked_for(self) -> None:
-        """Who only serves confirms with the wish for notifications."""
+        """A mere server confirms with a demand for notifications."""
         peer = RawPeer(NEWS, interest=Interest(live=False))
         peer.control(propose(0, 5, log=LOG, hash=NEWS[3].entry.hash()))
         assert peer.machine.connection.requests[0].send_cursor.piece == (8, 0)
@@ -217,14 +217,14 @@ class TestData:
         assert peer.code is ErrorCode.EAGERNESS_VIOLATED
 
 
-# What it cancels with.
+# Its reasons to cancel
 
 
 class TestProofs:
     FORK = ForkProof(NEWS[4].entry, OTHER[4].entry)
 
     def asked(self, known: int) -> RawPeer:
-        """The replicator has some entries, and has proposed the next as request 1."""
+        """The replicator has some entries, and has proposed the next ones as request 1."""
         peer = RawPeer(NEWS[:known])
         assert peer.machine.connection.requests[1].proposal.start == known + 1
         return peer
@@ -264,7 +264,7 @@ class TestProofs:
     @pytest.mark.parametrize(
         "extra",
         [
-            NEWS[3].entry.encode(),  # that is the one
+            NEWS[3].entry.encode(),  # the same one
             NEWS[4].entry.encode(),
             flipped(OTHER[3].entry.encode()),
             news_of(SIZES, seed=2)[3].entry.encode(),
@@ -288,7 +288,7 @@ class TestProofs:
         self.refused(peer, ErrorCode.BOGUS_PROOF)
 
     def test_an_end_that_is_a_lie_is_looked_into_once(self) -> None:
-        """It is asked for, as one has to; what comes is not the end, so nothing follows."""
+        """It has to be asked for; the entry that comes is not the end, so nothing follows."""
         peer = self.asked(7)
         peer.control(cancel(1, 134, varu64(4)))
         peer.data(marker(1))
@@ -327,7 +327,7 @@ class TestProofs:
             assert peer.code is None
 
 
-# Too much of everything.
+# Too much of everything
 
 
 class TestFloods:
@@ -349,7 +349,7 @@ class TestFloods:
     MEMORY_MAX = 250_000
 
     def held(self, peer: RawPeer) -> int:
-        """What the machine holds, without the events and effects that its user has."""
+        """The machine's memory, without the events and effects that its user has."""
         return retained_size(peer.machine)
 
     def test_proposals_without_credit(self) -> None:
@@ -366,7 +366,7 @@ class TestFloods:
     @pytest.mark.parametrize("slow", [False, True])
     @pytest.mark.parametrize("interest", [KEEP, FETCH, SERVE])
     def test_proposals_that_are_cancelled_at_once(self, slow: bool, interest: Interest) -> None:
-        """Each gives back its credit; also while the store has not said which logs there are."""
+        """Each returns its credit; even before the store has listed the logs."""
         peer = RawPeer(NEWS, limits=self.LIMITS, slow=slow, interest=interest)
         before = self.held(peer)
         for number in range(1500):
@@ -388,7 +388,7 @@ class TestFloods:
         assert len(peer.machine.logs) <= 16
 
     def test_a_log_is_proposed_again_and_again(self) -> None:
-        """Served, cancelled, proposed: nothing is left of what was."""
+        """Served, cancelled, proposed: nothing is left of earlier requests."""
         peer = RawPeer(NEWS, limits=self.LIMITS, interest=SERVE)
         sizes = []
         for _ in range(300):
@@ -462,7 +462,7 @@ class TestFloods:
             assert self.held(peer) - empty < 4 * allowed + 50_000
         assert peer.unread, "reading has to stop"
         assert not peer.of(EntryStored)
-        # And when the store wakes up, all goes on.
+        # And when the store wakes up, everything goes on.
         peer.slow = False
         for _ in range(20_000):
             peer.drain()
@@ -540,11 +540,11 @@ def test_what_was_refused_is_asked_for_again_if_the_user_wants_it() -> None:
     assert len(peer.of(LogRefused)) == 2
 
 
-# Greedy peers, and stores that have gone bad.
+# Greedy peers, and corrupted stores
 
 
 def test_what_the_peer_has_to_take_back_is_not_passed_by_us() -> None:
-    """It may have nothing better: then it is for us to send the piece."""
+    """It may have nothing better: then it is up to us to send the piece."""
     peer = RawPeer(NEWS, setup=GREEDY, peer=GREEDY)
     peer.control(cancel(1, 129))
     peer.data(marker(1))
@@ -559,12 +559,12 @@ def test_what_the_peer_has_to_take_back_is_not_passed_by_us() -> None:
     peer.slow = False
     peer.drain()
     assert peer.data_seen[seen:].startswith(switch(0) + metadata(NEWS[0].entry))
-    peer.data(b"\x10\x02\x02")  # the apology; and now it has what we have sent
+    peer.data(b"\x10\x02\x02")  # the apology; and now it has our bytes
     assert peer.code is None
 
 
 class Spoiled(MemoryStore):
-    """Has nothing but zeros in the place of one payload."""
+    """Has zeros in place of one payload."""
 
     def read_payload(self, log: LogKey, seqnum: int, offset: int, size: int) -> bytes:
         data = super().read_payload(log, seqnum, offset, size)
@@ -579,5 +579,5 @@ def test_a_payload_that_has_gone_bad_in_the_store_is_taken_back() -> None:
     rest = peer.data_seen[peer.data_seen.index(NEWS[1].entry.signature) + 64 :]
     packet = raw(bytes(100))
     assert rest.startswith((b"\x09", packet[:3]))
-    assert b"\x10\x06" in rest  # an apology; it is not to be had
+    assert b"\x10\x06" in rest  # an apology; the payload cannot be had
     assert NEWS[3].entry.signature in rest

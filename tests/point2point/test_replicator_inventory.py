@@ -1,4 +1,4 @@
-"""What a replicator knows of a log that it has stored."""
+"""A replicator's knowledge of a stored log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from culm.wire.multihash import YAMF
     )
 )
 def test_what_is_stored_counts_whatever_the_batches(batches: list[list[tuple[int, str]]]) -> None:
-    """Gaps, entries that come again, and batches of nothing."""
+    """Gaps, repeated entries, and empty batches."""
     log = make_log(YAMF)
     known = LogSync.of(log[0].entry.log, Interest(), family=YAMF, following=True)
     position = newest = 0

@@ -48,7 +48,7 @@ def go(seed: int, *, tight: bool) -> None:
 
 @pytest.mark.parametrize("seed", seeds("REPLICATOR_LIFE", 24, long=4000))
 def test_stores_from_backups_converge(seed: int) -> None:
-    """Each may be any earlier one, beside what the neighbours have today."""
+    """Each may be any earlier one, beside the present ones of the neighbours."""
     go(seed, tight=False)
 
 
@@ -59,14 +59,13 @@ def test_where_everything_has_to_wait_for_its_place_all_of_it_comes(seed: int) -
 
 @pytest.mark.parametrize("seed", [103, 191, 1033])
 def test_a_request_makes_room_though_the_peer_is_within_an_entry_or_had_no_place(seed: int) -> None:
-    """Worlds in which a log was kept out for ever: by requests that only waited for news, or by a
-    place taken meanwhile."""
+    """Logs were once kept out for ever: by requests that only awaited news, or a taken place."""
     go(seed, tight=True)
 
 
 @pytest.mark.parametrize("seed", [227, 20224])
 def test_an_entry_whose_payload_was_left_in_the_middle_by_a_backup_comes(seed: int) -> None:
-    """Whether a request for it is open, or has made room before anything was said of the entry."""
+    """Whether a request for it is open, or has made room before the entry was mentioned."""
     go(seed, tight=True)
 
 
@@ -74,7 +73,7 @@ NEWS = [news_of((5, 5), log_id=number) for number in range(4)]
 
 
 def strangers(count: int) -> list[tuple[NewEntry, ...]]:
-    """Logs of nobody whom the peer knows."""
+    """Logs that the peer does not know."""
     return [news_of((1,), log_id=100 + number) for number in range(count)]
 
 
@@ -84,7 +83,7 @@ def strangers(count: int) -> list[tuple[NewEntry, ...]]:
 def test_a_log_in_step_gives_its_place_up_to_one_that_waits(
     logs_max: int, interest: Interest, mine: int
 ) -> None:
-    """However many logs a stranger has left in the store; and of those some are the peer's, too."""
+    """However many logs a stranger has left in the store, some of them shared with the peer."""
     world = World()
     server = world.node(store_of(*NEWS, *strangers(1)), interest=SERVE)
     client = world.node(
@@ -182,8 +181,7 @@ def test_a_place_that_is_taken_while_the_store_looks_for_more_logs_costs_none_of
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_what_is_stored_of_a_log_without_a_place_comes(count: int) -> None:
-    """The place is that of a log in step, whose request goes on; more may be stored than can be
-    kept in mind."""
+    """The place is that of a log in step; more may be stored than can be remembered."""
     world = World()
     server = world.node(store_of(*strangers(1)), interest=KEEP, limits=ReplicatorLimits(logs_max=1))
     client = world.node(interest=KEEP)
@@ -197,7 +195,7 @@ def test_what_is_stored_of_a_log_without_a_place_comes(count: int) -> None:
 
 
 def test_what_is_stored_while_the_store_looks_for_later_logs_comes() -> None:
-    """Meanwhile the place is taken by a log of the peer, and more is stored than is remembered."""
+    """Meanwhile a log of the peer takes the place, and more is stored than is remembered."""
     world = World()
     limits = ReplicatorLimits(logs_max=1)
     server = world.node(store_of(*strangers(2)), interest=KEEP, limits=limits)
@@ -224,7 +222,7 @@ def test_what_is_stored_while_the_store_looks_for_later_logs_comes() -> None:
 
 
 def test_logs_of_the_store_without_a_place_are_told_of_though_others_are_stored() -> None:
-    """More than can be kept in mind, and the peer never answers for the log that has the place."""
+    """More than can be remembered, and the peer never answers for the log that has the place."""
     world = World()
     limits = ReplicatorLimits(logs_max=1)
     server = world.node(store_of(*strangers(3)), interest=KEEP, limits=limits)
@@ -241,7 +239,7 @@ def test_logs_of_the_store_without_a_place_are_told_of_though_others_are_stored(
 
 @pytest.mark.parametrize("logs_max", [1, 2, 3])
 def test_a_log_for_which_there_is_no_place_is_told_of(logs_max: int) -> None:
-    """Nothing is known yet of those that the user has asked for before."""
+    """The logs that the user has asked for before are still unknown."""
     world = World()
     client = world.node(interest=FETCH, limits=ReplicatorLimits(logs_max=logs_max))
     end = world.connect(client, world.node(interest=SERVE)).left
@@ -253,7 +251,7 @@ def test_a_log_for_which_there_is_no_place_is_told_of(logs_max: int) -> None:
 
 
 def run_without(world: World, end: End, log: LogKey, kind: type[Effect]) -> None:
-    """Run while a store never does what it is asked of one log."""
+    """Run with a store that never does this work for one log."""
     for _ in range(5):
         while True:
             end.effects = deque(
@@ -310,8 +308,8 @@ def test_canary_an_entry_without_all_of_its_payload_counts_as_whole(
         (
             14,
             ((3, 1), (3, 1)),
-        ),  # each told the other again and again of a log that it had forgotten
-        (64, ((4, 3), (30, 10))),  # a log made way just when the other had no room for it
+        ),  # each kept telling the other of a log that the other had forgotten
+        (64, ((4, 3), (30, 10))),  # a log made way just when the other side had no room for it
         (200, ((30, 10), (30, 10))),  # a request ended while it waited for room to read
     ],
 )
@@ -355,8 +353,7 @@ def check_crowd(
 
 
 def grow(seed: int) -> None:
-    """Two nodes with few places, some logs that go on at either, at any moment: between the two
-    messages that end a request, too, as bytes are taken in pieces."""
+    """Two nodes with few places; logs grow at any moment, even between two messages of one end."""
     rng = Random(seed)
     world = World(rng=rng, chunker=lambda size: rng.choice((3, 10, size)))
     nodes = [
@@ -390,7 +387,7 @@ def test_what_comes_to_logs_that_wait_for_a_place_comes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [9, 100, 401, 675])
 def test_what_comes_to_a_log_while_its_request_ends_is_told_of(seed: int) -> None:
-    """Behind the peer's end of it; or when both end it at once, and pass over what is under way."""
+    """After the peer's end of it; or when both end it at once, and pass over data under way."""
     grow(seed)
 
 
@@ -399,7 +396,7 @@ def test_what_comes_to_a_log_while_its_request_ends_is_told_of(seed: int) -> Non
 def test_a_forked_log_comes_though_there_is_no_place_when_the_peer_tells_of_it(
     logs_max: int, proactive: bool
 ) -> None:
-    """A proposal that only tells is over at once; the place is that of a log in step."""
+    """A mere report is over at once; the place belongs to a log in step."""
     forked = news_of((1, 1, 1), log_id=7)
     other = news_of((1, 1, 1), log_id=7, branch=b"other", fork_at=3)
     log, shared = key_of(forked), news_of((1,), log_id=1)

@@ -18,7 +18,7 @@ from effort import amount
 def two_nodes(
     left: LogStore, right: LogStore, rng: Random, limits: ReplicatorLimits
 ) -> tuple[World, Node, Node]:
-    """Joined, and their stores answer in any order."""
+    """Connected, with stores that answer in any order."""
     sizes = 5, 10, 1 << 20
     world = World(rng=rng, chunker=lambda available: rng.choice(sizes), late=True)
     nodes = world.node(left, limits=ReplicatorLimits()), world.node(right, limits=limits)
@@ -27,7 +27,7 @@ def two_nodes(
 
 
 def hear(end: End) -> None:
-    """Have done at once whatever an end wants done."""
+    """Let everything an end asks for be done at once."""
     end.drain()
     while end.effects:
         end.respond()
@@ -39,7 +39,7 @@ def heads(store: LogStore) -> dict[LogKey, int]:
 
 @pytest.mark.parametrize("seed", range(amount(45, long=3_000)))
 def test_a_payload_that_is_complete_keeps_no_request_from_resting(seed: int) -> None:
-    """A payload was begun; when all of it is here, the other log has its turn."""
+    """A payload was begun; once all of it is here, the other log has its turn."""
     news, others = news_of((10,) * 8), news_of((1,) * 8, seed=2)
     log, other = key_of(news), key_of(others)
     left, right = MemoryStore(family=YAMF), MemoryStore(family=YAMF)
@@ -55,7 +55,7 @@ def test_a_payload_that_is_complete_keeps_no_request_from_resting(seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(amount(6, long=1_000)))
 def test_what_is_read_for_a_request_that_has_ended_takes_no_room(seed: int) -> None:
-    """Else those that come later would wait for room for ever."""
+    """Otherwise later reads would wait for room for ever."""
     rng = Random(seed)
     limits = ReplicatorLimits(
         read_ahead_size_max=1000, connection=Limits(requests_max=1, packet_size_max=1000)
@@ -75,7 +75,7 @@ def test_what_is_read_for_a_request_that_has_ended_takes_no_room(seed: int) -> N
 
 
 def words() -> Iterator[tuple[int, str]]:
-    """Stories in which a store grows (i), is asked (a), and bytes of the peer come once (r)."""
+    """Stories in which a store grows (i), answers (a), and bytes of the peer come once (r)."""
     for known in (1, 2, 3):
         for length in range(2, 6):
             for grows in range(1, 1 << length):
@@ -85,7 +85,7 @@ def words() -> Iterator[tuple[int, str]]:
 
 
 def test_a_store_that_grows_while_a_proposal_is_made_leaves_no_proposal_unanswered() -> None:
-    """What we were about to propose no longer displaces what the peer has proposed."""
+    """Our intended proposal no longer displaces one of the peer."""
     news = news_of((1,) * 8)
     for known, word in words():
         world = World()
@@ -112,7 +112,7 @@ def test_a_store_that_grows_while_a_proposal_is_made_leaves_no_proposal_unanswer
 
 
 def test_nothing_has_settled_while_the_peer_has_not_answered() -> None:
-    """However long its answer takes: whoever fetches once would leave without anything."""
+    """However long its answer takes: a program that fetches once would leave without anything."""
     news, world = news_of((1,) * 5), World()
     nodes = [world.node(store, limits=ReplicatorLimits()) for store in (None, store_of(news))]
     world.connect(*nodes)

@@ -1,4 +1,4 @@
-"""What a replicator holds of what it has read for its peers, over all requests."""
+"""A replicator's memory for data read for its peers, over all requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMITS = ReplicatorLimits(
     connection=Limits(packet_size_max=4 * KIB, unsent_size_max=8 * KIB, requests_max=256),
 )
 SMALL = news_of((3 * KIB,) * 50)  # read with their entries
-LARGE = news_of((100 * KIB, 120 * KIB))  # read by themselves
+LARGE = news_of((100 * KIB, 120 * KIB))  # read on their own
 TINY = news_of((0,) * 2000)
 
 
@@ -43,7 +43,7 @@ def asking(news: tuple, count: int, **options: object) -> RawPeer:  # type: igno
 @pytest.mark.costly
 @pytest.mark.parametrize("news", [SMALL, LARGE, TINY], ids=["small", "large", "tiny"])
 def test_what_is_read_ahead_does_not_grow_with_the_requests(news: tuple) -> None:  # type: ignore[type-arg]
-    """Neither what the machine holds, nor what it asks its store for at a time."""
+    """Neither the machine's memory grows, nor the amount it requests from its store at a time."""
     idle = retained_size(asking(news, 0).machine)
     requests = retained_size(asking((news[0],), 200).machine) - idle
     allowed = LIMITS.read_ahead_size_max + 3 * LIMITS.connection.packet_size_max
@@ -91,7 +91,7 @@ def test_who_has_cancelled_and_does_not_say_goodbye_holds_nothing() -> None:
 
 
 def test_requests_that_cannot_go_on_are_in_nobodys_way() -> None:
-    """They want notifications, or wait for a payload, or end: what was read for them goes."""
+    """They want notifications, or wait for a payload, or end: the data read for them is dropped."""
     peer = asking(SMALL, 100)
     for number in range(50):
         peer.receive(write(0, adjust(2 * number, "notify")))
@@ -115,7 +115,7 @@ def test_one_packet_is_always_read() -> None:
 @pytest.mark.costly
 @pytest.mark.parametrize("news", [SMALL, LARGE, TINY], ids=["small", "large", "tiny"])
 def test_without_credit_no_byte_of_a_payload_is_read(news: tuple) -> None:  # type: ignore[type-arg]
-    """But what it takes to say that there is nothing, or no more, is."""
+    """But metadata needed to report that there is nothing, or nothing more, is read."""
     peer = RawPeer(news, interest=SERVE, limits=LIMITS, data_credit=0)
     read: list[int] = []
     respond = peer.respond
@@ -135,6 +135,6 @@ def test_without_credit_no_byte_of_a_payload_is_read(news: tuple) -> None:  # ty
     assert read
     assert sum(read) == 0
     assert len(read) < 5
-    peer.receive(bytes([0x00, 1, 0]))  # credit without end
+    peer.receive(bytes([0x00, 1, 0]))  # unlimited credit
     assert sum(read) == 50 * sum(len(new.payload or b"") for new in news)
     assert all(cancel(2 * number, 130) in peer.control_seen for number in range(50))

@@ -1,4 +1,4 @@
-"""A proposal that begins inside a payload, wherever it says that it begins."""
+"""A proposal that begins inside a payload, at any declared offset."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_one_that_begins_beyond_it_is_cancelled(
 
 @pytest.mark.parametrize("seqnum", [1, 2, 3, 4, 5])
 def test_one_that_begins_at_its_end_is_served(seqnum: int) -> None:
-    """Nothing of it is missing but the word that this is all."""
+    """Nothing of it is missing except the confirmation that this is all."""
     peer = RawPeer(NEWS, interest=SERVE)
     size = SIZES[seqnum - 1]
     peer.control(
@@ -60,7 +60,7 @@ def test_one_that_begins_at_its_end_is_served(seqnum: int) -> None:
 
 @pytest.mark.parametrize("beyond", [1, MAX - 700])
 def test_the_entry_may_come_to_be_here_only_afterwards(beyond: int) -> None:
-    """Entry 4 is missing when the proposal comes: nobody can say yet that it makes no sense."""
+    """Entry 4 is missing when the proposal comes: it cannot be judged yet."""
     store = MemoryStore(family=YAMF)
     store.append(LOG, [*NEWS[:3], NEWS[4]])
     peer = RawPeer(store=store, interest=SERVE)

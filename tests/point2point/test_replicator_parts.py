@@ -48,7 +48,7 @@ def ask(node: Node, log: LogKey, want: Want | None) -> None:
     node.end.drain()
 
 
-# Payloads up to a size.
+# Payloads up to a size
 
 SMALLER = Want(size_max=100, payload_mandatory=True)
 
@@ -59,7 +59,7 @@ SMALLER = Want(size_max=100, payload_mandatory=True)
 def test_a_last_payload_that_is_too_large_is_not_waited_for(
     live: bool, proactive: bool, known: int
 ) -> None:
-    """Though payloads are mandatory: those of other sizes are not wanted."""
+    """Although payloads are mandatory: those of other sizes are not wanted."""
     world = World(steps_max=3000)
     server = world.node(store_of(MIXED), interest=SERVE)
     there = [NewEntry(n.entry, n.payload if n.entry.payload_size <= 100 else None) for n in MIXED]
@@ -95,7 +95,7 @@ def test_a_payload_that_was_begun_and_is_too_large_now_is_left_as_it_is() -> Non
 
 @pytest.mark.parametrize("interest", [KEEP, Interest(live=False)])
 def test_what_was_too_large_is_brought_by_one_range(interest: Interest) -> None:
-    """Of all payloads from the first to the last that is missing, only those are sent."""
+    """Of all payloads from the first missing one to the last, only the missing ones are sent."""
     there = [NewEntry(n.entry, n.payload if n.entry.payload_size <= 100 else None) for n in MIXED]
     world = World()
     server, reader = (
@@ -111,7 +111,7 @@ def test_what_was_too_large_is_brought_by_one_range(interest: Interest) -> None:
     assert stored == [3, 7, 14]
 
 
-# Ranges that break in the middle of a payload.
+# Ranges that break off inside a payload
 
 BIG = news_of((40, 3000, 7, 2000))
 BIG_LOG = key_of(BIG)
@@ -148,10 +148,10 @@ def test_a_range_begins_inside_the_payload_that_was_begun(stored: int, want: Wan
 @pytest.mark.parametrize("capacity", [1, 1 << 20])
 @pytest.mark.parametrize("wrong", [1000, 120])
 def test_a_range_whose_beginning_was_wrong_is_fetched_once_more(capacity: int, wrong: int) -> None:
-    """What is there came from somebody else, and was never verified.
+    """The part already here came from another source, and was never verified.
 
-    That it is wrong comes out after the request has ended, or before: the goodbye overtakes the
-    last packet, unless that is full, and so leaves by itself.
+    The fault shows after the request has ended, or before: the goodbye overtakes the last packet,
+    unless that is full, and so leaves by itself.
     """
     assert ((3000 - wrong) % SMALL.connection.packet_size_max == 0) is (wrong == 120)
     world = World(capacity=capacity, take_size=lambda: capacity)
@@ -184,7 +184,7 @@ def test_a_range_whose_payload_was_begun_but_is_not_of_interest_begins_with_its_
     assert reader.end.of(LogSynced)[-1] == LogSynced(log=BIG_LOG, seqnum=3)
 
 
-# Single entries.
+# Single entries
 
 
 def test_an_entry_comes_from_a_store_that_holds_hardly_more() -> None:
@@ -208,14 +208,14 @@ def test_an_entry_comes_from_a_store_that_holds_hardly_more() -> None:
     assert {entry.seqnum for entry in last.store.entries(LONG_LOG)} == set(lower_pool(30))
     check_store(last.store)
     assert settled(last.end)
-    # What it does not have, it does not promise either.
+    # Nor does it promise anything that it does not have.
     ask(last, LONG_LOG, replace(want, first=17, last=17))
     world.settle()
     assert last.end.of(LogRefused) == [LogRefused(log=LONG_LOG, reason=CancelReason.DO_NOT_RETRY)]
     assert settled(last.end)
 
 
-# Nothing unless it is asked for.
+# Nothing unless asked for
 
 
 @pytest.mark.parametrize("proactive", [True, False])
@@ -268,7 +268,7 @@ def test_several_ranges_are_fetched_in_the_order_in_which_they_were_asked_for() 
     assert [event.seqnum for event in reader.end.of(LogSynced)] == [21, 6, 12]
 
 
-# Changing one's mind.
+# Changes of mind
 
 
 @pytest.mark.parametrize("proactive", [True, False])
@@ -302,7 +302,7 @@ def test_what_is_wanted_instead_comes_from_then_on(
 @pytest.mark.parametrize("steps", range(0, 60, 3))
 @pytest.mark.parametrize("proactive", [True, False])
 def test_a_mind_may_change_at_any_moment(steps: int, proactive: bool) -> None:
-    """Also while a proposal waits for credit."""
+    """Even while a proposal waits for credit."""
     tight = replace(SMALL, connection=replace(SMALL.connection, requests_max=1))
     other = news_of((5, 6), log_id=7)
     world = World(steps_max=5000, capacity=300, take_size=lambda: 60)
@@ -331,7 +331,7 @@ def test_a_mind_may_change_while_a_proposal_waits_for_credit(proactive: bool) ->
     world.connect(*(reader, server) if proactive else (server, reader))
     while key_of(other) not in {event.log for event in reader.end.of(LogOffered)}:
         world.run(1)
-    while reader.end.effects:  # what the proposal needs is read: it could be made
+    while reader.end.effects:  # its needs are being read: the proposal could be made
         world.run(1)
     requests = reader.end.machine.connection.requests.values()
     assert [request.proposal.log for request in requests if request.ours] == [LOG]

@@ -1,4 +1,4 @@
-"""Large payloads on their way into the store: every state, with what follows from it."""
+"""Large payloads on their way into the store: every state, and its consequences."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from culm.wire.multihash import YAMF
 (NEW,) = news_of((200,))
 RIGHT = NEW.payload or b""
 WRONG = bytes(200)
-OVER = LogSynced(log=NEW.entry.log, seqnum=1)  # what there is to say at the end
+OVER = LogSynced(log=NEW.entry.log, seqnum=1)  # the report at the end
 
 
 class Staged:
-    """A payload, the store that it goes into, and what has come of it."""
+    """A payload, the store that it goes into, and the results."""
 
     def __init__(self, kept: Kept, data: bytes, *, verifier: bool) -> None:
         self.store = MemoryStore(family=YAMF)
@@ -144,7 +144,7 @@ def test_what_is_read_back_and_wrong_is_fetched_again() -> None:
 
 
 def test_what_somebody_else_has_finished_stays() -> None:
-    """Though our peer's payload was wrong from where we had come to."""
+    """Although our peer's payload was wrong from our position on."""
     staged = Staged(Kept.SAME, RIGHT, verifier=False)
     staged.store.write_payload(staged.log, 1, 150, RIGHT[150:])
     staged.store.finish_payload(staged.log, 1)

@@ -1,4 +1,4 @@
-"""Ranges that are asked for one by one: single payloads, ends of logs, what is refused."""
+"""Ranges requested one by one: single payloads, ends of logs, refusals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ask(node: Node, log: Any, want: Want) -> None:
     node.end.drain()
 
 
-# One payload.
+# One payload
 
 
 @pytest.mark.parametrize("seqnum", [1, 2, 3, 7, 13, 14])
@@ -61,7 +61,7 @@ def ask(node: Node, log: Any, want: Want) -> None:
 def test_a_single_payload(
     seqnum: int, reader: Interest, server: Interest, proactive: bool, early: bool
 ) -> None:
-    """Whoever it is asked of, and whether or not the log is live as well."""
+    """From either side, and whether or not the log is live as well."""
     world = World(steps_max=5000)
     nodes = (
         world.node(store_of(BARE), interest=reader),
@@ -75,7 +75,7 @@ def test_a_single_payload(
     assert there(nodes[0]) == [seqnum]
     assert LogSynced(log=LOG, seqnum=seqnum) in nodes[0].end.of(LogSynced)
     assert all(settled(node.end) for node in nodes)
-    # A server that is not live has nothing to offer for what comes next.
+    # A server that is not live has nothing to offer for the next entries.
     refused = {event.reason for event in nodes[0].end.of(LogRefused)}
     assert refused <= (set() if server.live else {CancelReason.DO_NOT_RETRY})
 
@@ -83,7 +83,7 @@ def test_a_single_payload(
 @pytest.mark.parametrize("eager", ["all", "notify", "up to"])
 @pytest.mark.parametrize("seqnum", [1, 2, 3])
 def test_a_payload_that_we_lack_is_not_passed_over(eager: str, seqnum: int) -> None:
-    """Though the peer wants of us what it is about to send: it may be another implementation."""
+    """Although the peer asks us for what it is about to send: it may be another implementation."""
     peer = RawPeer(interest=Interest(live=False))
     peer.store.append(LOG, BARE)
     peer.machine.replicate(LOG, Want(first=seqnum, last=seqnum, payload_only=True))
@@ -131,7 +131,7 @@ def test_a_sparse_path_of_payloads() -> None:
     assert there(reader) == [1, 4, 13]
 
 
-# Logs that have ended.
+# Logs that have ended
 
 
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
@@ -140,7 +140,7 @@ def test_a_sparse_path_of_payloads() -> None:
 def test_newcomers_get_a_log_that_has_ended(
     interest: Interest, proactive: bool, lacking: str
 ) -> None:
-    """It is offered at the entry behind its end, which nobody will ever ask for."""
+    """It is offered at the entry after its end, which no peer will ever ask for."""
     world = World(steps_max=3000)
     server = world.node(store_of(ENDED))
     for seqnum in {"nothing": (), "payloads": range(1, 10), "the last payload": (9,)}[lacking]:
@@ -177,7 +177,7 @@ def test_another_implementation_may_think_what_it_likes_of_such_an_offer(confirm
         peer.control(adjust(1, "all"))
         peer.drain()
         assert request.send_cursor.piece == (10, 0)
-        # There is nothing that it could send.
+        # It has nothing to send.
         peer.data(switch(1), metadata(NEWS[9].entry))
         assert peer.code is not None
     else:
@@ -254,7 +254,7 @@ def test_an_offer_of_less_than_we_have_asks_us() -> None:
     assert peer.code is None
 
 
-# What is refused for lack of room.
+# Refusals for lack of room
 
 
 def test_what_was_refused_for_lack_of_room_is_proposed_again() -> None:

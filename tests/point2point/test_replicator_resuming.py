@@ -27,7 +27,7 @@ from culm.machine import Closed, Effect
 from culm.point2point import ErrorCode, Role
 from culm.point2point.replication import EntryStored, Interest, Replicator, Want
 
-# Random payloads, so that compression makes nothing smaller.
+# Random payloads, which do not compress.
 NEWS = news_of((40, 3000, 7, 0, 1500, 64, 65))
 LOG = key_of(NEWS)
 TOTAL = sum(len(new.payload or b"") for new in NEWS)
@@ -84,7 +84,7 @@ def test_a_connection_may_break_anywhere(interest: Interest, proactive: bool) ->
             if event.payload_stored
         ]
         assert sorted(complete) == list(range(1, 8)), cut
-        # Once cut, what was in flight and what makes no piece is sent again, no more.
+        # A single cut costs the bytes in flight and an incomplete piece, no more.
         sent = sum(end.sent_size for end in server.ends)
         if sent_in_one_go is None:
             sent_in_one_go = sent
@@ -106,7 +106,7 @@ def test_many_cuts_in_a_row(seed: int) -> None:
         if same(server, reader):
             break
         if rng.random() < 0.5:
-            # The process dies: what the store had to do is lost, too.
+            # The process dies: the store's pending work is lost, too.
             for end in reader.ends:
                 end.effects.clear()
         world.cut(world.cables[0])
@@ -123,7 +123,7 @@ def test_many_cuts_in_a_row(seed: int) -> None:
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
 @pytest.mark.parametrize("stored", [1, 63, 64, 2999, 3000])
 def test_a_payload_goes_on_where_the_store_ends(interest: Interest, stored: int) -> None:
-    """Up to a payload of which all is there, but which nobody had the time to finish."""
+    """Even a payload that is all there, but was never finished."""
     payload = NEWS[1].payload
     assert payload is not None
     known = [NEWS[0], NewEntry(NEWS[1].entry, payload[:stored], staged=True)]
@@ -140,7 +140,7 @@ def test_a_payload_goes_on_where_the_store_ends(interest: Interest, stored: int)
 @pytest.mark.parametrize("stored", [1, 64, 2000, 3000])
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
 def test_a_wrong_beginning_is_found_out_and_fetched_again(stored: int, interest: Interest) -> None:
-    """Nobody can say who is to blame: the connection goes on."""
+    """Neither side can tell who is to blame: the connection goes on."""
     known = [NEWS[0], NewEntry(NEWS[1].entry, bytes(stored), staged=True)]
     world = World()
     server, reader = world.node(store_of(NEWS), interest=SERVE), world.node(store_of(known))
@@ -233,7 +233,7 @@ def test_ranges_are_fetched_again_without_loss() -> None:
     assert complete >= {2, 3, 4, 5}
 
 
-# Goodbyes.
+# Goodbyes
 
 
 @pytest.mark.costly
@@ -278,7 +278,7 @@ def test_nothing_is_lost_of_what_came_before_the_goodbye() -> None:
     reader.end.machine.close()
     reader.end.drain()
     world.run()
-    assert reader.end.closed is None  # what it has received is not in the store
+    assert reader.end.closed is None  # the received data is not in the store
     reader.paused = False
     world.run()
     assert reader.end.closed is not None
@@ -310,7 +310,7 @@ def test_what_is_staged_may_be_dropped_at_any_moment(interest: Interest, known: 
 @pytest.mark.costly
 @pytest.mark.parametrize("later", range(1, 4))
 def test_somebody_else_may_go_on_while_what_is_begun_is_read(later: int) -> None:
-    """What was read of one payload is never taken for the beginning of the one behind it."""
+    """A part read of one payload never passes for the beginning of the next one."""
     size = SMALL.payload_piece_size
     for at in range(1, 20):
         world = World(capacity=400)
@@ -378,7 +378,7 @@ def over_a_line_that_breaks(server: Node, reader: Node, *, size: int) -> None:
 def test_a_line_that_breaks_after_so_many_bytes_gets_on(
     count: int, entry_size: int, size: int
 ) -> None:
-    """What has come whole is stored, also of a row that is sent in one Write."""
+    """Everything that arrived whole is stored, also from a row that is sent in one Write."""
     server, reader = World().node(store_of(news_of((entry_size,) * count))), World().node()
     total = count * (entry_size + 200)
     for _ in range(3 + 2 * total // size):

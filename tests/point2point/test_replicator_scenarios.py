@@ -1,4 +1,4 @@
-"""What two replicators, and several, do with logs that are in order."""
+"""Two replicators, and several, with logs that are in order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from culm.testing.link import MachinePair, byte_by_byte, random_chunks, random_s
 from culm.testing.stores import contents
 from culm.wire.multihash import YAMF
 
-# Payloads that go with their entry, and such that are staged in pieces.
+# Payloads that go with their entry, and payloads that are staged in pieces.
 MIXED = news_of((10, 0, 300, 50, 64, 65, 700, 1, 2, 3, 4, 5, 6, 900))
 LONG = news_of(tuple(range(41)))
 REPETITIVE = (LogAuthor(SigningKey(bytes(32)), family=YAMF).publish(b"again " * 300),)
@@ -62,7 +62,7 @@ def ask(end: End, log: Any, want: Want) -> None:
     end.drain()
 
 
-# Whole logs.
+# Whole logs
 
 
 @pytest.mark.parametrize("known", [0, 1, 3, 13])
@@ -159,7 +159,7 @@ def test_chunks_and_sizes_change_nothing_of_what_is_stored(seed: int) -> None:
     assert link.left.events[-1] == link.right.events[-1]
 
 
-# Live.
+# Live
 
 
 def test_what_is_stored_later_is_forwarded() -> None:
@@ -257,7 +257,7 @@ def test_unknown_logs_are_refused_unless_they_are_welcome_or_asked_for() -> None
     ]
 
 
-# What is wanted.
+# Demands
 
 
 def fetch_range(want: Want, known: tuple[NewEntry, ...] = ()) -> tuple[World, Node]:
@@ -277,7 +277,7 @@ def fetch_range(want: Want, known: tuple[NewEntry, ...] = ()) -> tuple[World, No
 def test_a_range_comes_with_its_certificate_pool(first: int, last: int) -> None:
     _, reader = fetch_range(Want(first=first, last=last))
     inside = set(range(first, last + 1))
-    # The server's log ends at 41: what is above that is not to be had.
+    # The server's log ends at 41: no entries above that are available.
     pool = set(lower_pool(first)) | {n for n in certificate_pool(last) if last < n <= 41}
     found = payloads(reader, LONG_LOG)
     assert set(found) >= inside | set(lower_pool(first))
@@ -399,7 +399,7 @@ def test_notifications_alone_store_nothing_and_come_to_an_end(live: bool) -> Non
         assert reader.end.of(PiecesNotified)[-1].seqnum == 15
 
 
-# Payloads that are not there.
+# Missing payloads
 
 
 @pytest.mark.parametrize("interest", [KEEP, FETCH])
@@ -466,7 +466,7 @@ def test_a_mandatory_payload_that_was_deleted_is_fetched_again() -> None:
     assert same(server, reader)
 
 
-# The end of a log.
+# The end of a log
 
 
 @pytest.mark.parametrize("known", [0, 5, 8, 9])
@@ -486,7 +486,7 @@ def test_the_end_of_a_log_is_told(known: int, proactive: bool, interest: Interes
     assert settled(server.end)
 
 
-# Limits.
+# Limits
 
 
 def test_logs_beyond_the_limit_come_when_others_have_given_up_their_places() -> None:

@@ -1,4 +1,4 @@
-"""What has settled, and what only seems so."""
+"""Settled, or only seemingly so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from culm.point2point.replication import LogOffered, Settled
 
 @pytest.mark.parametrize("lacking", [1, 20, 50])
 def test_nothing_has_settled_while_the_peer_is_within_a_message(lacking: int) -> None:
-    """A program that fetches once would leave before it has heard what there is."""
+    """A program that fetches once would leave before it has heard of everything on offer."""
     world = World()
     ours, theirs = world.node(interest=FETCH), world.node(store_of(news_of((5, 5))), interest=SERVE)
     end, peer = ours.open(Role.PROACTIVE), theirs.open(Role.REACTIVE)

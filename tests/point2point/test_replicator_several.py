@@ -1,4 +1,4 @@
-"""Several connections between the same two stores, and an author who goes on meanwhile."""
+"""Several connections between the same two stores, and an author that goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from culm.point2point import Limits
 from culm.point2point.replication import EntryStored, LogRefused, PayloadProgress
 from culm.testing.link import random_chunks
 
-# A payload takes many packets, and few of them fit into the window.
+# A payload takes many packets, few of which fit into the window.
 TIGHT = replace(
     SMALL, connection=Limits(packet_size_max=48, data_window_max=100, unsent_size_max=48)
 )
 
 
 def between(seed: int) -> tuple[World, Node, Node]:
-    """Somebody with entries, and somebody without, in a world of chance."""
+    """A node with entries, and one without, in a world of chance."""
     world = World(rng=Random(seed), chunker=random_chunks(Random(-seed)), capacity=200)
     author = world.node(store_of(news_of((0,))), limits=TIGHT)
     return world, author, world.node(limits=TIGHT)
@@ -50,7 +50,7 @@ def test_a_payload_that_comes_twice_is_not_sent_back(seed: int) -> None:
     for _ in range(2):
         world.connect(author, reader)
         world.run(seed)
-    world.wait(100)  # who is left within an entry gives up by then
+    world.wait(100)  # a replicator stuck within an entry gives up by then
     assert all_is_well(author, reader)
     for end in author.ends:
         assert not end.of(PayloadProgress)
@@ -59,7 +59,7 @@ def test_a_payload_that_comes_twice_is_not_sent_back(seed: int) -> None:
 @pytest.mark.costly
 @pytest.mark.parametrize("seed", range(30))
 def test_what_comes_back_to_its_author_is_told_as_it_is_stored(seed: int) -> None:
-    """Its metadata may come back before the author's replicators have been told of it."""
+    """Its metadata may return before the author's replicators have heard of it."""
     world, author, reader = between(seed)
     for _ in range(2):
         world.connect(author, reader)

@@ -1,6 +1,6 @@
 """Replicators in random worlds: in the end every store has everything, whatever happened.
 
-A failure names its seed; ``RandomWorld(seed).go()`` does it again.
+A failure names its seed; ``RandomWorld(seed).go()`` repeats it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A step of a log is pure: it changes nothing, and the same follows from the same."""
+"""A step of a log is pure: it changes nothing, and the same input gives the same result."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def known(**interest: Any) -> LogSync:
 
 
 def told(state: LogSync, *inputs: Input) -> tuple[LogSync, list[Command]]:
-    """The log after the last of these, and what follows from that one."""
+    """The log after the last of these inputs, and the commands that the last one gives."""
     commands: list[Command] = []
     for input in inputs:
         state, commands = state.step(input)
@@ -61,7 +61,7 @@ NOTHING = LogStatus(fork=None, head=None, newest=None, last=None, entry=None, ha
 
 
 def test_a_log_looks_then_prepares_then_proposes() -> None:
-    """The whole way to a proposal, with neither a store nor a connection."""
+    """The whole way to a proposal, without a store or a connection."""
     state, commands = told(known(), Happening.STARTED)
     assert commands == [Ask(Happening.LOOKED, ReadLog, {})]
     state, [ask] = told(state, Answered(Happening.LOOKED, NOTHING))
@@ -111,7 +111,7 @@ def test_steps_are_pure(monkeypatch: pytest.MonkeyPatch, forks: bool) -> None:
     ids=["", "rests", "refused"],
 )
 def test_how_it_stands_with_the_next_entries_after_every_change(refused: bool, rests: bool) -> None:
-    """Refused until there is something to be had after all; at rest until they are wanted again."""
+    """Refused until something becomes available after all; at rest until wanted again."""
     state, [ask] = told(known(), Happening.STARTED, Answered(Happening.LOOKED, NOTHING))
     assert isinstance(ask, Ask)
     state, [wish] = told(state, Answered(ask.question, NOTHING))
@@ -139,7 +139,7 @@ def test_how_it_stands_with_the_next_entries_after_every_change(refused: bool, r
 
 
 def fetching(want: Want) -> tuple[LogSync, Request]:
-    """A log of which the only range that is wanted has been proposed."""
+    """A log whose only wanted range has been proposed."""
     state = LogSync.of(key_of(NEWS), Interest(want=None), family=YAMF, following=False)
     state, _ = told(state, Happening.STARTED, Answered(Happening.LOOKED, NOTHING))
     state, [ask] = told(state, Wanted(want))
@@ -158,7 +158,7 @@ def fetching(want: Want) -> tuple[LogSync, Request]:
 def test_a_range_is_fetched_until_all_of_it_is_here(
     lost: tuple[int, ...], received: bool, dropped: bool
 ) -> None:
-    """It is told once that it has come; what is lost before or behind that is fetched once more."""
+    """It is reported once it has come; parts lost before or after that are fetched again."""
     payload = Want.payload_of(1)
     state, request = fetching(payload)
     stored = stored_form(NEWS[0])._replace(payload_stored=0, payload_complete=False)

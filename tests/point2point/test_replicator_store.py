@@ -104,7 +104,7 @@ def refuse(seed: int, at: int, choice: int) -> None:
 @pytest.mark.parametrize("order", ["random", "last first"])
 @pytest.mark.parametrize("seed", range(5))
 def test_answers_in_any_order(order: str, seed: int) -> None:
-    """Of different logs; a store does what is asked of one log in turn."""
+    """For different logs; a store does its work for one log in order."""
     rng = Random(seed)
     logs = [news_of(SIZES, log_id=n) for n in range(4)]
     world = World(capacity=500, steps_max=50_000)
@@ -131,7 +131,7 @@ def test_answers_in_any_order(order: str, seed: int) -> None:
     assert same(server, reader)
 
 
-# Slow.
+# Slow stores
 
 
 @pytest.mark.parametrize("size", [100_000, 1_000_000])
@@ -167,7 +167,7 @@ def test_memory_is_bounded_by_the_credit_though_the_store_does_not_answer(
     assert waiting <= allowed
     assert retained_size(reader.end.machine) - waiting < 2 * allowed + 100_000
     assert reader.end.machine.read_size() == 0 or not server.end.out
-    # The sender holds no more than it was told to.
+    # The sender holds no more than its limit.
     reads = sum(e.size for e in server.end.effects if isinstance(e, ReadPayload))
     assert retained_size(server.end.machine) + reads < 8192 + 2 * 8192 + 4 * 4096 + 100_000
     reader.paused = False
@@ -175,7 +175,7 @@ def test_memory_is_bounded_by_the_credit_though_the_store_does_not_answer(
     assert same(server, reader)
 
 
-# Every byte of a conversation.
+# Every byte of a conversation
 
 
 def conversation(interest: Interest, *, proactive: bool, greedy: bool) -> tuple[World, Node, Node]:
@@ -188,7 +188,7 @@ def conversation(interest: Interest, *, proactive: bool, greedy: bool) -> tuple[
 
 
 def run_bytes(world: World, count: int | None) -> int:
-    """Let `count` bytes arrive, one at a time, at whichever end is next; tells how many did."""
+    """Let `count` bytes arrive, one at a time, at whichever end is next; returns their number."""
     (cable,) = world.cables
     arrived = 0
     while count is None or arrived < count:
@@ -231,7 +231,7 @@ def test_a_connection_may_break_at_every_byte(
         check_store(reader.store)
 
 
-# Bytes that change.
+# Changed bytes
 
 
 def tampered(seed: int) -> None:
@@ -275,7 +275,7 @@ def tampered(seed: int) -> None:
     for node in nodes:
         check_store(node.store)
     assert again.left.closed is None
-    # (Payloads may be missing: that one is not there is said without a proof.)
+    # (Payloads may be missing: the message that one is absent comes without a proof.)
     heads = [node.store.head(LOG) for node in nodes]
     assert heads[0] == heads[1]
 

@@ -1,4 +1,4 @@
-"""What a replicator knows of many logs and requests: how much there may be, and what it costs."""
+"""A replicator's knowledge of many logs and requests: its limits, and its cost."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from culm.machines.memory import retained_size
 from culm.point2point import CancelReason
 from culm.point2point.replication import ReplicatorLimits
 
-LOG_SIZE_MAX = 8 << 10  # bytes for each log that is kept track of
+LOG_SIZE_MAX = 8 << 10  # bytes for each tracked log
 AUTHOR = bytes(31)
 
 
 def unknown(number: int) -> LogKey:
-    """One of the logs that nobody has."""
+    """One of the logs that no node has."""
     return LogKey(AUTHOR + b"\1", number)
 
 
@@ -28,9 +28,9 @@ def limited(**limits: int) -> ReplicatorLimits:
 
 
 def offer(peer: RawPeer, count: int, first: int = 0, *, refused: bool = True) -> None:
-    """Propose so many logs without end, each for a moment.
+    """Propose `count` logs without end, each for a moment.
 
-    refused: whether the peer refuses what is proposed for them in return.
+    refused: whether the peer refuses the proposals for them in return.
     """
     for number in range(first, first + count):
         peer.control(propose(2 * number, 1, log=unknown(number)))
@@ -44,7 +44,7 @@ def offer(peer: RawPeer, count: int, first: int = 0, *, refused: bool = True) ->
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_proposals_for_new_logs_without_end(slow: bool) -> None:
-    """Only so many are kept track of; also while the store does not answer."""
+    """Only a limited number is tracked; even while the store does not answer."""
     limits = limited(logs_max=16, outstanding_max=32)
     peer = RawPeer(interest=KEEP, limits=limits, credit=1 << 20, slow=slow)
     offer(peer, 64)
@@ -52,7 +52,7 @@ def test_proposals_for_new_logs_without_end(slow: bool) -> None:
     offer(peer, 200, first=64)
     assert len(peer.machine.logs) <= 16
     assert retained_size(peer.machine) < full + 4096
-    if not slow:  # each has had a place, for the one before it had nothing left to do
+    if not slow:  # each has had a place, as the one before it had nothing left to do
         assert cancel(2 * 100, CancelReason.RESOURCE_LIMIT)[:2] not in peer.control_seen
 
 

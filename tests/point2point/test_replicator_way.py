@@ -1,4 +1,4 @@
-"""The page "The way of an entry": its files are there, and an entry comes through them."""
+"""The page "The way of an entry": its files exist, and an entry comes through them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MADE = (AppendEntries, EntryStored)
 
 
 class Trace:
-    """Which files of the two rooms are at work, and which an entry passes.
+    """The files of the two rooms that are at work, and those that an entry passes.
 
-    Those are the files of all functions that are under way when its metadata is decoded, its
-    signature verified, and when it is handed to the store or told of.
+    The latter are the files of all active functions when its metadata is decoded, its signature
+    verified, and when it is handed to the store or reported.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Trace:
 
 @cache
 def file_of(filename: str) -> str:
-    """The name of the file if it is one of the wire's or of replication; else nothing."""
+    """The name of a file of the wire's or of replication; for others nothing."""
     path = Path(filename)
     return path.name if path.is_relative_to(FOLDER) else ""
 
@@ -75,7 +75,7 @@ def test_an_entry_comes_through_the_files_of_the_page() -> None:
 
 
 def test_few_files_are_at_work_for_one_live_entry() -> None:
-    """Between a sender and a receiver that have everything else."""
+    """Between a sender and a receiver that are otherwise in step."""
     folders = [FOLDER, Path(replication.__file__).parent]
     news = news_of((5, 9, 20))
     world = World()

@@ -1,4 +1,4 @@
-"""One invalid frame at any place of a valid conversation, whatever is wrong with it."""
+"""One invalid frame of any kind at any place of a valid conversation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from culm.testing.stores import contents
 from effort import seeds
 
 MAX = 2**64 - 1
-NO_HASH = bytes([0, 64]) + bytes(64)  # of no entry that there is
+NO_HASH = bytes([0, 64]) + bytes(64)  # of no existing entry
 LIMITS = ReplicatorLimits(
     payload_inline_max=64,
     batch_count_max=5,
@@ -61,7 +61,7 @@ def data(*packets: bytes) -> bytes:
 
 
 def offer(request_id: int, news: Sequence[NewEntry]) -> bytes:
-    """The proposal of what comes behind a log: it says how long the log is."""
+    """The proposal of everything after a log: it tells the log's length."""
     return control(propose(request_id, len(news) + 1, log=key_of(news), hash=NO_HASH))
 
 
@@ -83,9 +83,9 @@ PARTS = [
     [*sent(3, *SECOND[1:]), bytes([0x40, 0]), offer(2, THIRD)],
     [control(adjust(5, "all")), *sent(5, *THIRD)],
 ]
-"""What the peer says behind its setup, in frames.
+"""The peer's words after its setup, in frames.
 
-Each part answers what the replicator has said to the part before.
+Each part answers the replicator's reply to the part before.
 """
 PLACES = [(part, at) for part, frames in enumerate(PARTS) for at in range(len(frames) + 1)]
 
@@ -94,7 +94,7 @@ STRANGE = [LogKey(key_of(FIRST).author, number) for number in range(9, 29)]
 
 
 def mine(*messages: bytes) -> bytes:
-    """About a request of the peer that only this frame knows."""
+    """About a request of the peer that only this frame mentions."""
     return control(propose(100, log=STRANGE[0]), *messages)
 
 
@@ -192,9 +192,9 @@ KINDS = [
     for code, frames in (CONTROL | DATA | MODES[mode] | MUX).items()
     for number, frame in enumerate(frames)
 ]
-# What takes another setup, another range, time, or the end of the bytes.
+# Codes that take another setup, another range, time, or the end of the bytes.
 ELSEWHERE = {
-    ErrorCode.MUX_VIOLATION,  # for each code of the multiplexer
+    ErrorCode.MUX_VIOLATION,  # the multiplexer has its own codes
     ErrorCode.UNEXPECTED_EOF,
     ErrorCode.PEER_SILENT,
     ErrorCode.PEER_STALLED,
@@ -211,7 +211,7 @@ ELSEWHERE = {
     ErrorCode.AFTER_END_OF_LOG,
     ErrorCode.UNKNOWN_PAYLOAD_SIZE,
 }
-# What takes other streams than the two of Point-2-Point, or is raised at the caller.
+# Codes that take other streams than the two of Point-2-Point, or are raised at the caller.
 MUX_ELSEWHERE = {
     MuxCode.CREDIT_OVERFLOW,
     MuxCode.GLOBAL_CREDIT_OVERFLOW,
@@ -234,13 +234,13 @@ def test_each_code_is_looked_at() -> None:
 
 
 class Unopened(RawPeer):
-    """A replicator that has been told nothing, not even the setup."""
+    """A replicator without any input, even the setup."""
 
     def opening(self, peer: Setup, credit: int, data_credit: int | None) -> None:
-        """What a peer says first is part of the conversation."""
+        """The peer's first words are part of the conversation."""
 
     def is_at_fault(self, code: ErrorCode | MuxCode) -> bool:
-        """Whether the peer was blamed for that."""
+        """Whether the peer was blamed with that code."""
         error = next((each.error for each in self.of(Closed)), None)
         if isinstance(code, ErrorCode):
             return error is not None and error.code is code
@@ -250,8 +250,8 @@ class Unopened(RawPeer):
     def telling(self) -> list[object]:
         """The events; of the end its code.
 
-        How far the store has come with logs that only the invalid frame knows, and with a payload
-        that is then thrown away, when the rest of the frame is there depends on how it is cut.
+        The store's progress with logs mentioned only by the invalid frame, and with a payload that
+        is then thrown away, depends on the cuts in that frame.
         """
         events = [
             each
@@ -272,7 +272,7 @@ class Unopened(RawPeer):
 
 
 def told(mode: str, parts: Sequence[Sequence[bytes]], *, size: int = MAX) -> Unopened:
-    """A replicator that was told these parts, of which the last one came in chunks of `size`."""
+    """A replicator that received these parts, the last one in chunks of `size`."""
     peer = Unopened(FIRST[:2], limits=LIMITS, setup=SETUPS[mode])
     peer.receive(setup_bytes(SETUPS[mode]))
     for number, part in enumerate(parts, 1):
@@ -291,12 +291,12 @@ def before(place: tuple[int, int]) -> list[list[bytes]]:
 
 @cache
 def kept_before(mode: str, place: tuple[int, int]) -> set[tuple[LogKey, int]]:
-    """What is kept if the conversation gets that far, frame by frame."""
+    """The entries kept if the conversation gets that far, frame by frame."""
     return told(mode, [[frame] for part in before(place) for frame in part]).kept()
 
 
 def spoilt(place: tuple[int, int], frame: bytes) -> list[list[bytes]]:
-    """The conversation up to the end of the part in which that frame is at that place."""
+    """The conversation up to the end of the part with that frame at that place."""
     part, at = place
     *whole, begun = before(place)
     return [*whole, [*begun, frame, *PARTS[part][at:]]]
@@ -315,7 +315,7 @@ def test_the_conversation_is_valid(mode: str, size: int) -> None:
 def test_an_invalid_frame_loses_nothing_that_came_before(
     mode: str, code: ErrorCode | MuxCode, frame: bytes
 ) -> None:
-    """However it was cut, and wherever the frame comes; at one place at least it is just that."""
+    """However it was cut, and wherever the frame comes; at some place it is exactly that fault."""
     rng = Random(f"{mode} {code!r} {frame!r}")
     places = rng.sample(PLACES, len(PLACES))
     for place in places[: len(seeds("WIRE_FAULTS", 2, len(PLACES)))]:

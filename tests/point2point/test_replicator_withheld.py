@@ -82,7 +82,7 @@ def test_who_is_told_of_changes_does_not_ask_again() -> None:
 
 
 def test_what_an_author_has_left_behind_half_there_is_fetched_if_asked_for() -> None:
-    """Of itself a replicator looks at the last entry alone."""
+    """On its own a replicator checks only the last entry."""
     world = World(steps_max=600)
     ours, theirs = begun(world, left=100), world.node(store_of(NEWS[:1]))
     ours.store.append(LOG, NEWS[1:])

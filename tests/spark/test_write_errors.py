@@ -1,6 +1,4 @@
-"""A file system that fails during the writing of archives and shelves, call by call,
-without Spark.
-"""
+"""A file system that fails call by call, while archives and shelves are written, without Spark."""
 
 from __future__ import annotations
 

@@ -43,9 +43,7 @@ def test_lines_and_calls_of_culm_are_steps_and_nothing_else() -> None:
 def test_a_value_in_flight_by_itself_takes_two_turns_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Turns of one loop shared by the three servers: followers read in one, the leader in
-    the next.
-    """
+    """In one loop for all three servers: followers read in one turn, the leader in the next."""
     select, soon = selectors.DefaultSelector.select, asyncio.BaseEventLoop.call_soon
     at = asyncio.BaseEventLoop.call_at
     happened: Counter[str] = Counter()
