@@ -1,4 +1,4 @@
-"""The Raft core knows no bytes: it imports nothing of the wire that it is used with."""
+"""The Raft core knows no bytes: it imports nothing of its wire."""
 
 from __future__ import annotations
 

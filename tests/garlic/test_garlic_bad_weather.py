@@ -1,4 +1,4 @@
-"""What kept nodes from going on: floods, slow lines, stopped processes, peers that are away."""
+"""Former obstacles to progress: floods, slow lines, stopped processes, absent peers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def greet() -> ServerHandshake:
 
 @pytest.mark.parametrize("greeting", [greet, lambda: None])
 def test_strangers_take_no_place_of_others(greeting: Callable[[], ServerHandshake | None]) -> None:
-    """Those of peers that are there, of those that come, and of servers that are dialled."""
+    """The places of present peers, of new ones, and of servers that are dialled."""
     machine = node(limits=Limits(links_max=3, strangers_max=3))
     peer = machine.accepted()
     peer.receive_data(heartbeat())
@@ -100,7 +100,7 @@ def test_each_server_has_a_place_for_one_connection_whoever_else_is_there() -> N
     links[0].receive_data(heartbeat(source=9))
     again = machine.accepted()
     again.receive_data(heartbeat(source=3))
-    assert crowded_out(machine) == [links[2].number]  # it was silent for long
+    assert crowded_out(machine) == [links[2].number]  # it had been silent for long
     links[1].receive_data(heartbeat(source=2))
     answer(machine)
     links[1].receive_eof()
@@ -117,7 +117,7 @@ def crowded_out(machine: Node) -> list[int]:
 
 
 def answer(machine: Node) -> None:
-    """Write what is to be written, and answer the requests that waited for it."""
+    """Write all pending data, and answer the requests that waited for it."""
     events_of(machine)
     while (effect := machine.next_effect()) is not None:
         machine.complete(effect.ticket, None)  # type: ignore[misc]
@@ -138,7 +138,7 @@ def test_an_idle_place_is_given_to_a_peer_that_comes_and_not_to_a_stranger() -> 
     assert crowded_out(machine) == []
     strangers[0].receive_data(heartbeat(source=8))
     assert crowded_out(machine) == [idle.number]
-    strangers[1].receive_data(heartbeat(source=8))  # nobody else is idle
+    strangers[1].receive_data(heartbeat(source=8))  # no other link is idle
     assert crowded_out(machine) == [strangers[1].number]
     assert set(machine.links) >= {busy, strangers[0]}
 
@@ -161,7 +161,7 @@ def test_half_a_frame_is_a_sign_of_life_once() -> None:
 
 
 def pauses(dials: Dials, count: int) -> list[float]:
-    """How long it waits between one dial and the next, if nobody is there."""
+    """The pauses between dials while the server does not answer."""
     found = []
     for _ in range(count):
         assert dials.missing([2]) == 2
@@ -196,7 +196,7 @@ def test_pauses_stay_bounded_for_ever() -> None:
 
 
 class SlowCluster(Cluster):
-    """Every connection carries so many bytes a tick of 5 ms."""
+    """Every connection carries a limited number of bytes a tick of 5 ms."""
 
     tick_size = 4096
 
@@ -218,7 +218,7 @@ class SlowCluster(Cluster):
 
 
 def test_a_value_that_takes_longer_than_an_election_timeout_costs_no_term() -> None:
-    """1 MiB in 1.3 s: parts of a frame are signs of life, for who sends and who receives."""
+    """1 MiB in 1.3 s: parts of a frame are signs of life, for the sender and the receiver."""
     cluster = SlowCluster(1, 2, 3)
     leader = cluster.leader()
     term, links = leader.node.term, {pipe.near.number for pipe in cluster.pipes}
@@ -237,7 +237,7 @@ def test_a_value_that_takes_longer_than_an_election_timeout_costs_no_term() -> N
 def test_nothing_that_nobody_has_sent_or_taken_is_a_sign_of_life(
     size: int, said: list[bytes]
 ) -> None:
-    """A driver may take bytes in pieces, and learn that none have come."""
+    """A driver may take bytes in pieces, and report an empty read."""
     cluster = Cluster(1, 2, 3)
     node = cluster.leader().node
     now = cluster.now
@@ -257,7 +257,7 @@ def test_nothing_that_nobody_has_sent_or_taken_is_a_sign_of_life(
 
 @pytest.mark.parametrize("cut", [26, 25, 1])
 def test_bytes_that_come_are_no_answer_of_a_server_of_this_term(cut: int) -> None:
-    """However they are cut: here a frame of nobody's, which ends the link."""
+    """However they are cut: here a stray frame, which ends the link."""
     cluster = Cluster(1, 2, 3)
     node = cluster.leader().node
     (link, *_) = (link for link in node.links if link.dialled)
@@ -325,13 +325,13 @@ def test_who_notices_a_timeout_in_time_stands_at_once() -> None:
     assert any(isinstance(event, RoleChanged) for event in events_of(machine))
 
 
-# What a server says in its challenge
+# A server's text in its challenge
 
 
 @pytest.mark.parametrize("place", ["realm", "nonce", "opaque", "domain"])
 @pytest.mark.parametrize("byte", range(1, 256, 6))
 def test_no_byte_of_a_challenge_makes_a_later_handshake_fail(place: str, byte: int) -> None:
-    """Only the bytes of a challenge are the peer's; what answers it is made much later."""
+    """Only the bytes of a challenge are the peer's; the answer is made much later."""
     cache = CredentialCache()
 
     def client() -> ClientHandshake:
@@ -353,7 +353,7 @@ def test_no_byte_of_a_challenge_makes_a_later_handshake_fail(place: str, byte: i
 
 
 def test_a_name_that_no_header_can_say_is_refused_at_once() -> None:
-    """And not when somebody challenges us."""
+    """And not only at a later challenge."""
     for user in ("жук", "a\nb"):
         with pytest.raises(ValueError, match="user"):
             ClientHandshake(

@@ -1,4 +1,4 @@
-"""The page on Garlic Farm says what the code does."""
+"""The page on Garlic Farm agrees with the code."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_diagrams_show_the_transitions_that_happen_and_no_others(
     for number, seed in enumerate(range(360, 2360)):
         run_seed(seed)
         if number >= 100 and all(shown <= transitions.seen for shown, transitions in both):
-            break  # rare ones may be long in coming
+            break  # rare ones may take long
     for shown, transitions in both:
         happened = {(old, new) for old, new in transitions.seen if old != new}
         assert shown - transitions.seen == set()

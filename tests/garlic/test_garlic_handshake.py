@@ -67,7 +67,7 @@ def events_of(machine: StreamMachine) -> list[Event]:
 
 
 def talk(one: StreamMachine, other: StreamMachine) -> tuple[list[Event], list[Event], bytes]:
-    """Let both talk until nothing moves; returns their events and what the other sent."""
+    """Let both talk until nothing moves; returns their events and the bytes of the other one."""
     ours, theirs, sent = events_of(one), events_of(other), b""
     while True:
         out, back = one.data_to_send(), other.data_to_send()
@@ -102,7 +102,7 @@ def test_first_request_is_challenged_and_the_second_connection_upgrades(user: st
 
 
 def head_of(data: bytes) -> tuple[str, dict[str, str]]:
-    """Request line and headers, with their names in lower case."""
+    """Request line and headers, with lower-case names."""
     first, *lines = data.decode().removesuffix("\r\n\r\n").split("\r\n")
     pairs = (line.split(": ", 1) for line in lines)
     return first, {name.lower(): value for name, value in pairs}
@@ -362,7 +362,7 @@ def test_what_cannot_be_encoded_is_refused_when_the_handshake_is_made(name: str)
 
 @pytest.mark.parametrize("unit", ["x", '\\"', "\xff"])
 def test_a_quoted_text_takes_little_more_than_its_size(unit: str) -> None:
-    """A regular expression that may give characters back remembers 230 bytes for each."""
+    """A backtracking regular expression remembers 230 bytes for each character."""
     header = 'Digest username="' + unit * (12_000 // len(unit)) + '"'
     tracemalloc.start()
     try:

@@ -1,7 +1,7 @@
 """Three servers of JRaft and two of ours, killed at random while clients write.
 
-``CULM_JRAFT_STORM_S`` says for how long (ten minutes), ``CULM_JRAFT_STORM_SEED`` which kills;
-`jraft_field` says what it takes.
+``CULM_JRAFT_STORM_S`` sets the duration (ten minutes), ``CULM_JRAFT_STORM_SEED`` the kills;
+`jraft_field` lists the requirements.
 """
 
 from __future__ import annotations

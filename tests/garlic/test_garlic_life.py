@@ -1,4 +1,4 @@
-"""What was said, refused or cancelled leaves no server stuck: the laws of life for nodes."""
+"""Nothing said, refused or cancelled leaves a server stuck: the laws of life for nodes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CALM = Weather(
 
 
 class Bricks(Simulator):
-    """Three servers in fair weather, and a given attack after half a second."""
+    """Three servers in fair weather, and the given attack after half a second."""
 
     def __init__(self, seed: int, strike: Callable[[Bricks], None], *, falls: bool) -> None:
         super().__init__(seed, weather=CALM, size=3, intrudes=False)
@@ -79,7 +79,7 @@ def forge_terms(world: Bricks, victim: int, source: int, kind: str, count: int) 
 def test_a_few_forged_terms_put_nobody_out(
     source: str, kind: str, victims: tuple[int, ...], *, falls: bool
 ) -> None:
-    """Two entries in a member's name put one server out for good, six all: restarts included."""
+    """Two entries in a member's name used to put one server out for good, and six all of them."""
 
     def strike(world: Bricks) -> None:
         for victim in victims:
@@ -93,7 +93,7 @@ def test_a_few_forged_terms_put_nobody_out(
 
 
 def test_strangers_put_nobody_out_while_the_leader_is_silent() -> None:
-    """For 0.2 seconds: six requests for votes did, from somebody who is no member at all."""
+    """For 0.2 seconds: six vote requests from a non-member used to be enough."""
     struck = 0
 
     def strike(world: Bricks) -> None:
@@ -116,7 +116,7 @@ def test_strangers_put_nobody_out_while_the_leader_is_silent() -> None:
 
 @pytest.mark.parametrize("role", list(State)[:4], ids=lambda role: role.value)
 def test_a_finite_attack_in_every_role_ends(role: State) -> None:
-    """The first server that is seen in that role gets everything an intruder can say."""
+    """The first server seen in that role gets everything that an intruder can say."""
 
     for seed in range(4):
         world = Bricks(2 * seed + 1, lambda world: None, falls=seed % 2 == 1)
@@ -138,7 +138,7 @@ def test_a_finite_attack_in_every_role_ends(role: State) -> None:
 
 
 def test_a_snapshot_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulator looks at every chunk; here the disk itself, in the worst seed."""
+    """The simulator checks every chunk; here the disk itself is checked, in the worst seed."""
     largest = 0
     write_chunk = Disk.write_chunk
 
@@ -155,7 +155,7 @@ def test_a_snapshot_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def speak(cluster: Cluster, to: int, request: m.RaftRequest) -> None:
-    """Somebody connects to a node, and asks what only servers ask."""
+    """A stranger connects to a node, and sends a server's request."""
     near, _ = cluster.client(to)
     near.send_request(Translator(garlic.Limits()).encode_request(request))
     cluster.run(0.02)
@@ -198,7 +198,7 @@ def others_of(cluster: Cluster, leader: Member) -> list[int]:
 
 
 def order_to_leave(leader: Member, number: int) -> m.LeaveRequest:
-    """All that a removal which is given up ever sends."""
+    """The only message of a removal that is given up."""
     return m.LeaveRequest(
         source=leader.node.server_id,
         destination=number,
@@ -209,7 +209,7 @@ def order_to_leave(leader: Member, number: int) -> m.LeaveRequest:
 
 
 def test_orders_to_leave_that_were_cancelled_leave_nothing_behind() -> None:
-    """Two of three are told, the leader changes its mind and dies: nobody stood ever again."""
+    """Two of three are told, the leader changes its mind and dies: none used to stand again."""
     cluster = Cluster(1, 2, 3)
     leader = cluster.leader()
     others = others_of(cluster, leader)
@@ -224,7 +224,7 @@ def test_orders_to_leave_that_were_cancelled_leave_nothing_behind() -> None:
 
 
 def test_a_leader_that_stands_again_is_heard_by_whom_it_ordered_to_leave() -> None:
-    """One of two may not stand, and took the other's vote requests for signs of a leader."""
+    """One of two may not stand; it used to take the other's vote requests for signs of a leader."""
     cluster = Cluster(1, 2)
     leader = cluster.leader()
     (other,) = others_of(cluster, leader)
@@ -235,13 +235,13 @@ def test_a_leader_that_stands_again_is_heard_by_whom_it_ordered_to_leave() -> No
     assert cluster.run(3.0, lambda: any(one.node.state is State.LEADER for one in members(cluster)))
 
 
-# Who leads, and who only thinks so
+# True leaders and supposed ones
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("pause", [0.4, 1.0, 3.0, 40.0])
 def test_a_follower_that_was_stopped_for_a_while_deposes_nobody(pause: float, seed: int) -> None:
-    """Without handshakes nobody can be asked first, so it must hear its leader in time."""
+    """Without handshakes there is no pre-vote, so it must hear its leader in time."""
     cluster = Cluster(1, 2, 3)
     leader = cluster.leader()
     cluster.run(0.2 + 0.013 * seed)
@@ -255,12 +255,12 @@ def test_a_follower_that_was_stopped_for_a_while_deposes_nobody(pause: float, se
 
 
 def test_a_leader_that_is_only_refused_does_not_lead_on() -> None:
-    """Bytes of refusals counted as life: it led for as long as they came."""
+    """Bytes of refusals used to count as life: it led for as long as they came."""
     cluster = Cluster(1, 2, 3)
     leader = cluster.leader()
     others = others_of(cluster, leader)
     term = leader.node.term
-    for number in others:  # both are where no leader of this term can be followed
+    for number in others:  # both are in a term in which they cannot follow this leader
         stored = cluster.members[number].store.load()
         cluster.stop(number)
         cluster.add(number, replace(stored, term=2**50, voted_for=None))
@@ -270,7 +270,7 @@ def test_a_leader_that_is_only_refused_does_not_lead_on() -> None:
     )
 
 
-# Leadership that is handed over
+# Transfer of leadership
 
 
 def test_a_transfer_ends_with_the_word_of_who_leads() -> None:
@@ -284,7 +284,7 @@ def test_a_transfer_ends_with_the_word_of_who_leads() -> None:
 
 
 def test_a_transfer_to_a_server_that_does_not_win_has_failed() -> None:
-    """It has stood for election, so the leader is none any more; then it is gone."""
+    """It has stood for election, which ends the leader's term; then it is gone."""
     cluster = Cluster(1, 2, 3)
     leader = cluster.leader()
     target, _ = others_of(cluster, leader)
@@ -308,7 +308,7 @@ def outcomes(member: Member) -> list[Event]:
     return [one for one in member.events if isinstance(one, LeadershipTransferred | TransferFailed)]
 
 
-# Who speaks for a server
+# The right to speak for a server
 
 
 def test_its_user_speaks_for_a_server() -> None:
@@ -323,7 +323,7 @@ def test_its_user_speaks_for_a_server() -> None:
 
 @pytest.mark.parametrize("bound", [{1: "one", 2: "two"}, {**USERS, 3: "nobody"}])
 def test_nobody_else_does(bound: dict[int, str]) -> None:
-    """Whoever has a password, and says to be server 3, is not heard."""
+    """A user with a password that claims to be server 3 is not heard."""
     cluster = Cluster(1, 2, 3, handshake=True, users=bound)
     leader = cluster.leader()
     assert leader.node.server_id != 3
@@ -335,7 +335,7 @@ def test_nobody_else_does(bound: dict[int, str]) -> None:
 
 
 def enter(cluster: Cluster, number: int) -> garlic.Link:
-    """A connection to a server, of somebody who knows the password."""
+    """A connection to a server, from a user that knows the password."""
     member, cache, link = cluster.members[number], CredentialCache(), None
     for _ in range(2):  # the first one brings the challenge
         client = ClientHandshake(
@@ -372,7 +372,7 @@ def test_who_has_the_password_puts_nobody_out(kind: MessageType, *, stranger: bo
     leader.node.propose([b"on"])
     assert cluster.run(1.0, lambda: all(one.machine.values == [b"on"] for one in members(cluster)))
     assert leader.node.term < 2**22
-    assert (leader.node.term > 2**20) is not stranger  # what a member says is taken, in steps
+    assert (leader.node.term > 2**20) is not stranger  # a member's word is accepted, in steps
 
 
 def test_without_a_handshake_nobody_speaks_for_a_server_that_is_bound() -> None:
@@ -385,7 +385,7 @@ def test_without_a_handshake_nobody_speaks_for_a_server_that_is_bound() -> None:
 
 
 def asked(number: int, previous: int, values: list[bytes]) -> bytes:
-    """The frame by which server 1, which leads, gives `number` these entries."""
+    """The frame with which the leader, server 1, gives `number` these entries."""
     request = m.AppendRequest(
         source=1,
         destination=number,
@@ -407,7 +407,7 @@ def byte_by_byte() -> int:
 
 
 def told(frames: bytes, cuts: Callable[[], int]) -> tuple[object, bytes]:
-    """What a server keeps that hears `frames` in pieces, and all it answers."""
+    """The stored state of a server that hears `frames` in pieces, and all of its answers."""
     cluster = Cluster(1, 2, 3)
     member = cluster.members[2]
     link, answers = member.node.accepted(), b""
@@ -455,7 +455,7 @@ def test_a_stuck_server_holds_up_nobody_else() -> None:
     assert beside.run(5.0, lambda: len(beside.members[stuck].machine.values) == 50)
 
 
-# Who wants a place in the configuration
+# Candidates for a place in the configuration
 
 
 @pytest.mark.parametrize("ways", ["by a call", "on the wire"])
@@ -472,7 +472,7 @@ def test_a_stuck_server_holds_up_nobody_else() -> None:
 def test_a_server_for_which_no_configuration_has_room_is_refused(
     limits: Callable[[list[str]], dict[str, int]], members: int, ways: str
 ) -> None:
-    """It was taken in, and nobody could read the entry: one server alone was stuck for good."""
+    """It used to be accepted, with an unreadable entry: one server alone was stuck for good."""
     numbers = range(1, members + 1)
     most = garlic.Limits(**limits([server(number).endpoint for number in numbers]))
     cluster = Cluster(*numbers, handshake=True, limits=most)
@@ -506,7 +506,7 @@ def test_no_server_starts_with_members_of_which_it_could_not_tell(limits: dict[s
 
 @pytest.mark.parametrize("speaks", ["JRaft's frames", "culm's too"])
 def test_who_may_be_jrafts_gets_no_pack_but_the_first(speaks: str) -> None:
-    """JRaft keeps the places in a pack, and reads other entries there once it has compacted."""
+    """JRaft keeps places within packs, and reads other entries there once it has compacted."""
     core = replace(CORE_LIMITS, append_entries_max=10)
     cluster = Cluster(1, 2, 3, handshake=speaks == "culm's too", core=core)
     leader = cluster.leader()

@@ -1,4 +1,4 @@
-"""The links of a node: how they end, what they hold, and what the time may be."""
+"""The links of a node: their ends, their contents, and valid times."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def append(term: int, *entries: Entry) -> bytes:
 
 
 def chunk(term: int) -> bytes:
-    """The whole of a snapshot that lacks only its last byte."""
+    """All of a snapshot except its last byte."""
     sent = SnapshotSyncRequest(
         snapshot=Snapshot(9, 1, FOUNDERS.snapshot.configuration), offset=0, data=b"x", done=False
     )
@@ -80,7 +80,7 @@ def chunk(term: int) -> bytes:
 
 
 def except_for(kind: type[Effect[Any]]) -> Callable[[Driver], None]:
-    """Answers all effects but those of that kind."""
+    """Answers all effects except those of that kind."""
 
     def answer(driver: Driver) -> None:
         while rest := [effect for effect in driver.unanswered if not isinstance(effect, kind)]:
@@ -148,7 +148,7 @@ def test_what_is_no_buffer_is_refused_by_a_link_that_has_ended_too() -> None:
 
 
 def test_bytes_may_be_taken_before_the_end_of_a_link_is() -> None:
-    """The core wants to ask a peer whose connection has been given up a moment ago."""
+    """The core wants to ask a peer whose connection was given up a moment ago."""
     machine = node()
     machine.advance(1.0)
     opened = []
@@ -288,7 +288,7 @@ def test_other_informational_responses_may_come_with_the_real_one() -> None:
 
 
 class Asker:
-    """A node that has asked server 2, and says nothing more: it waits for that answer alone."""
+    """A node that has asked server 2, and sends nothing more: it waits for that answer alone."""
 
     def __init__(self) -> None:
         founding = Stored.founding([server(1), server(2)])
@@ -322,7 +322,7 @@ class Asker:
 
 
 def test_a_peer_that_never_answers_is_dialled_anew() -> None:
-    """Its machine may have lost its power, and nobody tells us that the connection is none."""
+    """Its machine may have lost power, without any sign that the connection is dead."""
     asker = Asker()
     assert asker.link.data_to_send()
     asked_at = asker.now

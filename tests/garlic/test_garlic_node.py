@@ -1,4 +1,4 @@
-"""Whole nodes over frames: what JRaft's transcripts show, and what peers may not do."""
+"""Whole nodes over frames: as in JRaft's transcripts, and against misbehaving peers."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_server_that_knows_no_leader_answers_with_minus_one() -> None:
 
 
 def test_a_peer_is_dialled_once_and_when_there_is_something_to_say() -> None:
-    """Leader and voters have a connection to each other; who says nothing dials nobody."""
+    """The leader and the voters are connected both ways; a node with nothing to say never dials."""
     cluster = Cluster(1, 2, 3)
     node = cluster.leader().node
     for _ in range(20):
@@ -185,7 +185,7 @@ def test_adding_a_server_follows_the_transcript() -> None:
 
 
 def test_removing_a_server_follows_the_transcript() -> None:
-    """LeaveCluster, then the configuration without it, which it still hears of."""
+    """LeaveCluster, then the configuration without it, which is still sent to it."""
     cluster = Cluster(1, 2, 3, 4)
     leader = cluster.leader().node
     gone = follower_of(cluster, leader.server_id)
@@ -362,7 +362,7 @@ def test_a_log_pack_that_inflates_too_far_closes_the_connection() -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_whom_a_request_lets_us_dial_is_told_before_what_comes_after_it(whole: bool) -> None:
-    """However the bytes were cut: a bad frame right behind it ends the link afterwards."""
+    """However the bytes were cut: a bad frame right after it ends the link later."""
     cluster = Cluster(1)
     member = cluster.members[cluster.leader().node.server_id]
     link = member.node.accepted()
@@ -419,7 +419,7 @@ def test_configuration_changes_are_told_once_each() -> None:
 
 
 def test_what_waits_for_a_connection_is_sent_even_if_credentials_are_asked_for_first() -> None:
-    """Each dialler is challenged once; the first vote requests are not lost by that."""
+    """Each dialler is challenged once, without losing its first vote requests."""
     cluster = Cluster(1, 2, 3, handshake=True)
     leader = cluster.leader().node
     assert leader.term == 1

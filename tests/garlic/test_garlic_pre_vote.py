@@ -13,7 +13,7 @@ from culm.garlic.raft import State
 
 
 def kinds(cluster: Cluster) -> set[int]:
-    """The types of all frames that were dialled for; those of the handshake are not counted."""
+    """The types of all dialled frames, except those of the handshake."""
     found: set[int] = set()
     for pipe in cluster.pipes:
         data = bytes(pipe.up).rpartition(b"\r\n\r\n")[2]
@@ -29,7 +29,7 @@ def agreed(cluster: Cluster) -> None:
 
 
 def cut_off_follower(cluster: Cluster) -> tuple[Member, Member, int]:
-    """A leader, and a follower that has been cut off for long; the term before that."""
+    """A leader, and a follower that has long been cut off; the term before that."""
     leader = cluster.leader()
     cluster.run(1.0)
     term = leader.node.term

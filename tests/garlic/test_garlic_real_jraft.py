@@ -41,7 +41,7 @@ TIMING = RaftTiming(
 )
 RAFT_LIMITS = RaftLimits(append_entries_max=5, sync_gap=5)
 EAGER = replace(TIMING, election_timeout_min_s=1.2, election_timeout_max_s=1.5)
-# It follows who beats every 1.5 seconds, and stands before JRaft's followers do.
+# It follows a leader that beats every 1.5 seconds, and stands before JRaft's followers do.
 HEIR = replace(TIMING, election_timeout_min_s=2.2, election_timeout_max_s=2.6)
 SHY = replace(TIMING, election_timeout_min_s=30.0, election_timeout_max_s=40.0)
 PATIENCE_S = 60.0
@@ -57,7 +57,7 @@ class MixedField(Field):
         self.driver: NodeDriver | None = None
 
     def commits(self, number: int) -> list[str]:
-        """What a JRaft node has printed as committed."""
+        """The values that a JRaft node has printed as committed."""
         text = (self.home(number) / "out").read_text("utf-8", "replace")
         lines = text.rpartition("\n")[0].splitlines()  # the last line may be half written
         return [line.split("\t", 1)[1] for line in lines if line.startswith("commit:")]
@@ -85,7 +85,7 @@ class MixedField(Field):
         return [stored.snapshot.configuration, *later][-1]
 
     async def ask_leader(self, request: RequestFrame, *numbers: int) -> ResponseFrame:
-        """Ask all in turn until one accepts."""
+        """Ask all by turns until one accepts."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 for number in numbers:
@@ -142,7 +142,7 @@ def test_ours_joins_a_cluster_of_jraft_and_follows(tmp_path: Path) -> None:
             await until(lambda: field.machine.values == before + after)
             remove = change_request(MessageType.REMOVE_SERVER_REQUEST, encode_server_id(4))
             await field.ask_leader(remove, 1, 2, 3)
-            # A JRaft leader may have stopped serving it before it has told that this is committed.
+            # A JRaft leader may have stopped serving it before reporting that this is committed.
             await until(lambda: 4 not in field.latest_configuration().ids)
 
     asyncio.run(scenario())

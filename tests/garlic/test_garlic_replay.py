@@ -22,7 +22,7 @@ HEARTBEATS, ONE_REQUEST, THREE_REQUESTS = (
 
 
 def log_of(size: int) -> list[Entry]:
-    """A log that begins as the recorded one; what its values are plays no part."""
+    """A log that begins like the recorded one; its values do not matter."""
     return [FIRST, *[Entry(1, VALUE)] * (size - 1)]
 
 
@@ -61,7 +61,7 @@ def test_heartbeats_and_client_requests(name: str, size: int, ours: tuple[int, .
 
 
 def synced_log() -> list[Entry]:
-    """What the joiner was given: packs, and the first entry it got by AppendEntries."""
+    """The joiner's input: packs, and the first entry it got by AppendEntries."""
     log: list[Entry] = []
     for frame in frames("d_add_server"):
         data = bytes.fromhex(frame["hex"])
@@ -79,7 +79,7 @@ def synced_log() -> list[Entry]:
 
 
 def test_adding_and_removing_a_server_as_the_leader() -> None:
-    """The joiner gets one pack, and what follows by AppendEntries: see docs/decisions."""
+    """The joiner gets one pack, and the rest by AppendEntries: see docs/decisions."""
     actor, recorded = leader(1, synced_log()), frames("d_add_server")
     begun = [number for number, frame in enumerate(recorded) if frame["hex"].startswith("0a")]
     assert actor.play(recorded[: begun[1]]) == 3
@@ -136,8 +136,8 @@ def test_an_old_leaders_entries_are_overwritten() -> None:
     assert [entry.term for entry in actor.store.load().entries] == [1] * 11 + [2, 2]
 
 
-# Malformed requests.  What JRaft answers, byte for byte as it does, unless it stands here;
-# where JRaft closes the connection, so do we.
+# Malformed requests. The answers are JRaft's, byte for byte, except for those listed here; where
+# JRaft closes the connection, so do we.
 
 CLOSED = {
     5: ErrorCode.UNKNOWN_MESSAGE_TYPE,
@@ -154,7 +154,7 @@ CLOSED = {
     17: ErrorCode.WRONG_ENTRIES,
     18: ErrorCode.BAD_VALUE,
 }
-STRICTER = {  # JRaft refuses these, or worse, takes them
+STRICTER = {  # JRaft refuses these, or worse, accepts them
     19: ErrorCode.WRONG_ENTRIES,  # a server as an application value
     21: ErrorCode.WRONG_ENTRIES,
     24: ErrorCode.WRONG_ENTRIES,  # a client's configuration, taken as a value
@@ -186,7 +186,7 @@ def test_malformed_requests_get_the_verdict_that_jraft_gives_or_a_stricter_one(n
             actor.links[line["conn"]].receive_eof()
             actor.drain()
         if line["conn"] == 24:
-            actor.node.propose([VALUE])  # in place of the one that is not taken
+            actor.node.propose([VALUE])  # in place of the refused one
             actor.drain()
     same = set()
     for conn, link in ((key, link) for key, link in actor.links.items() if isinstance(key, int)):

@@ -1,4 +1,4 @@
-"""No normative sentence of the specification, its decisions and the paper is untested."""
+"""Every normative sentence of the specification, its decisions and the paper is tested."""
 
 from __future__ import annotations
 

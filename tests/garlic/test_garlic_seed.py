@@ -33,7 +33,7 @@ from culm.garlic.values import (
 
 LIMITS = Limits()
 ENDPOINT = "tcp://localhost:9001"
-# Number, sent by a client or server of the cluster, and what answers it
+# Number, whether sent by a client or a server of the cluster, and its response
 REQUESTS = {
     "REQUEST_VOTE": 1,
     "APPEND_ENTRIES": 3,
@@ -100,7 +100,7 @@ def test_the_response_is_laid_out_as_specified() -> None:
     assert ResponseFrame.decode(response.encode(), LIMITS) == response
 
 
-OURS = 64  # types from here on are no part of the seed
+OURS = 64  # types from here on are not in the seed
 
 
 def test_the_17_messages_have_their_numbers_and_pairs() -> None:
@@ -155,13 +155,13 @@ def test_a_log_pack_is_laid_out_as_specified_and_gzipped() -> None:
     index = number(100, 8) + number(100 + len(first) // 2, 8)
     sizes = number(16, 4) + number(len(first + second) // 2, 4)
     assert gzip.decompress(data).hex() == sizes + index + first + second
-    assert zlib.decompress(data, 31) == gzip.decompress(data)  # one member, nothing behind it
+    assert zlib.decompress(data, 31) == gzip.decompress(data)  # one member, and no bytes after it
     assert list(LogPack.decode(data, LIMITS).entries) == entries
 
 
 @pytest.mark.parametrize("done", [False, True])
 def test_a_snapshot_sync_request_is_laid_out_as_specified(done: bool) -> None:
-    """But for the message type at its head, which no JRaft writes."""
+    """Except for the message type at its head, which JRaft never writes."""
     configuration = Configuration(5, 3, (Server(9, ENDPOINT),))
     config = encode_configuration(configuration)
     chunk = SnapshotSyncRequest(
@@ -181,7 +181,7 @@ def test_terms_and_indexes_begin_at_zero_and_only_grow() -> None:
         lab.wait(0.5)
         if lab.core.state is State.LEADER:
             lab.core.propose([b"%d" % step])
-            lab.append(source=2, term=lab.core.term - 1)  # of a term gone by
+            lab.append(source=2, term=lab.core.term - 1)  # of a past term
         seen.append(
             (lab.core.term, lab.core.last_index, lab.core.commit_index, lab.core.applied_index)
         )

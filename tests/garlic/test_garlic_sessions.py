@@ -1,4 +1,4 @@
-"""Client sessions: what is proposed twice is applied once, and all servers see it alike."""
+"""Client sessions: a value proposed twice is applied once, and all servers see it alike."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALM = dataclasses.replace(
 
 
 class Server:
-    """A log that is applied, and what was told of it."""
+    """A log that is applied, and the outcomes."""
 
     def __init__(self) -> None:
         self.machine = Values()
@@ -121,7 +121,7 @@ def test_a_window_is_whole_again_when_all_has_ended() -> None:
 
 
 def test_who_has_forgotten_its_numbers_goes_on_after_the_last_one() -> None:
-    """A session made anew from its id began at 1 again: its commands counted as repeated ones."""
+    """A session rebuilt from its id used to begin at 1 again: its commands counted as repeats."""
     server = Server()
     former = server.open()
     session = server.index
@@ -217,7 +217,7 @@ def test_extreme_serials_use_up_their_own_session_alone() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_server_that_starts_from_a_snapshot_decides_as_all_others(seed: int) -> None:
-    """And as one that remembers every command there ever was."""
+    """And like one that remembers every command there ever was."""
     rng = random.Random(seed)
     server, late = Server(), Server()
     sessions = [server.open() for _ in range(4)]
@@ -273,7 +273,7 @@ def test_another_image_is_refused(image: bytes) -> None:
         Server().sessions.restore(image)
 
 
-# That the simulator would notice
+# Faults that the simulator would notice
 
 
 def test_canary_commands_that_are_not_noted_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

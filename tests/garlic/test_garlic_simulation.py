@@ -21,8 +21,8 @@ from culm.garlic.values import encode_log
 SEEDS = effort.seeds("GARLIC", usual=200, long=100_000)
 BLOCK = 100
 
-# In so many of 100 seeds at least: about half of what is measured, or less of what is rare, since
-# a campaign has a thousand times 100.
+# Minimum number of 100 seeds with these: about half of the measured number, or less for rare
+# events, since a campaign has a thousand times 100.
 HAPPENS = {
     "broken on the way": 30,
     "stall": 12,
@@ -84,7 +84,7 @@ def test_canary_answers_that_leave_before_the_write_are_caught(
 
 
 def test_canary_a_frame_with_the_log_of_another_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What arrives is what the bytes say, not what the sender meant."""
+    """The received frame is the one in the bytes, not the one that the sender meant."""
     logs: dict[int, bytes] = {}
 
     def encode(translator: Translator, message: m.AppendRequest) -> bytes:

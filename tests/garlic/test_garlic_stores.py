@@ -1,4 +1,4 @@
-"""Every store that comes with culm does what a store has to; broken ones are found out."""
+"""Every store in culm does the work of a store; broken ones are found out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TestMemoryStore(RaftStoreSuite):
 
 
 class TestFileStore(FileStoreSuite):
-    """Loses, at a crash, whatever was not synced."""
+    """Loses everything unsynced at a crash."""
 
 
 @pytest.mark.parametrize("kind", CANARIES, ids=lambda kind: kind.__name__)
@@ -37,7 +37,7 @@ def test_a_broken_store_is_found_out(kind: type[FileStore]) -> None:
 def test_every_rule_that_can_be_broken_alone_is() -> None:
     broken = {f"test_{name}" for name in CANARIES.values()}
     assert set(TESTS) - broken == {
-        # Broken only together with another one, or not without more than one line.
+        # Broken only together with another one, or only with more than one line.
         "test_it_is_a_store",
         "test_a_log_may_be_compacted_to_its_end",
         "test_a_random_walk_agrees_with_a_simple_model",
@@ -50,7 +50,7 @@ def test_every_rule_that_can_be_broken_alone_is() -> None:
 
 
 def survivor(*, snapshot: bool = False, machine: Values | None = None) -> MemoryStore:
-    """The store of one of three; it has a value that was not committed."""
+    """The store of one of three servers, with a value that was not committed."""
     store = MemoryStore(machine or Values(), Stored.founding(map(server, (1, 2, 3))))
     entries = [
         Entry(3, Configuration(1, 0, tuple(map(server, (1, 2, 3))))),

@@ -102,7 +102,7 @@ def test_replicated_logs_round_trip_and_agree_with_the_general_codec(log: list[E
 
 @given(st.data())
 def test_logs_of_equal_sizes_are_read_as_entry_by_entry(data: st.DataObject) -> None:
-    """Values that are all as long as the first are read at once: nothing may differ by that."""
+    """Values as long as the first are read in one go: nothing may differ because of that."""
     size = data.draw(st.integers(0, 5), "size")
     values = st.binary(min_size=size, max_size=size)
     logs = st.lists(st.builds(entry, st.sampled_from((1, 1, 1, 2, 9)), values), max_size=5)
@@ -223,7 +223,7 @@ def test_a_bomb_is_not_inflated_beyond_the_limit() -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 0), (2**31 - 8, 2**31 - 1), (0, 2**32 - 1)])
 def test_no_more_is_inflated_of_a_pack_than_it_declares(sizes: tuple[int, int]) -> None:
-    """Nor anything if that is too much."""
+    """Nor anything if the declared size is too large."""
     bomb = gzip.compress(struct.pack(">II", *sizes) + bytes(50_000_000))
     tracemalloc.start()
     try:
@@ -324,7 +324,7 @@ def test_accepted_is_one_and_everything_else_is_refused() -> None:
 
 @pytest.mark.parametrize("unanswered", [1, 2])
 def test_a_dialler_ends_with_the_stream_whatever_is_unanswered(unanswered: int) -> None:
-    """Even if it might ask no more: nobody will ever answer."""
+    """Even if it may ask no more: an answer will never come."""
     machine = dialler_with(*[MessageType.CLIENT_REQUEST] * unanswered)
     machine.receive_data(answer(MessageType.APPEND_ENTRIES_RESPONSE).encode()[:-1])
     machine.receive_eof()
@@ -342,7 +342,7 @@ def test_a_listener_reads_what_was_sent_before_the_end_when_answers_have_gone_ou
     assert machine.next_event() == RequestReceived(request=request)
     assert machine.next_event() is None
     machine.send_response(answer(MessageType.APPEND_ENTRIES_RESPONSE))
-    assert machine.next_event() is None  # nobody has taken it
+    assert machine.next_event() is None  # still untaken
     assert len(machine.data_to_send()) == RESPONSE_SIZE
     assert machine.next_event() == RequestReceived(request=request)
     assert machine.next_event() == Closed()
@@ -402,7 +402,7 @@ def test_a_status_record_of_wrong_types_is_refused(old: bytes, new: bytes) -> No
 
 @pytest.mark.parametrize("size", [1, 25, 26, 27, 52, 53])
 def test_who_was_full_reads_on_when_all_answers_have_been_taken(size: int) -> None:
-    """Otherwise the pieces in which they are taken would say what is read at once."""
+    """Otherwise the pieces in which they are taken would decide how much is read at once."""
     machine = Connection(role=ConnectionRole.LISTENER, limits=Limits(unanswered_max=2))
     machine.receive_data(RequestFrame(type=MessageType.APPEND_ENTRIES_REQUEST).encode() * 3)
     for _ in range(2):

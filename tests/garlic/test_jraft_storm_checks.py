@@ -1,4 +1,4 @@
-"""What a storm over a mixed cluster is judged by, where no JRaft is needed."""
+"""The checks of a storm over a mixed cluster, as far as they need no JRaft."""
 
 from __future__ import annotations
 

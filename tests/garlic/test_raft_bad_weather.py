@@ -1,4 +1,4 @@
-"""What kept clusters from going on, one test for each: nothing here was ever unsafe."""
+"""Former obstacles to a cluster's progress, one test for each: none of them was ever unsafe."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def beat(lab: Lab) -> list[Message]:
     return strangers
 
 
-# Whoever joins
+# Joining
 
 
 def syncing() -> tuple[Lab, SyncRequest]:
@@ -156,7 +156,7 @@ def test_a_joiner_that_gets_further_has_time() -> None:
 
 
 def test_a_joiner_that_gets_further_in_a_snapshot_has_time() -> None:
-    """Were it a single byte."""
+    """Even a single byte further."""
     stored = Stored(term=1, snapshot=Snapshot(5, 1, configuration(1, 2, 3)))
     lab = leader(stored=stored, change_timeout_s=0.9)
     lab.core.add_server(NEW)
@@ -203,7 +203,7 @@ def test_what_is_in_the_log_is_not_cancelled() -> None:
 
 
 def test_a_restarted_joiner_goes_on_with_a_leader_that_does_not_invite_again() -> None:
-    """JRaft's answer to a refused pack is the log from where the refusal wants it."""
+    """JRaft answers a refused pack with the log from the place named in the refusal."""
     lab = Lab(Stored(), server_id=4, log=(1, 1), term=3)
 
     def sync(previous: int, *terms: int) -> SyncResponse:
@@ -245,7 +245,7 @@ def chunk(offset: int, *, done: bool = False) -> SnapshotRequest:
 
 
 def test_a_snapshot_whose_beginning_is_lost_is_taken_from_the_start() -> None:
-    """A server killed in its middle: JRaft repeats what is refused, without end or pause."""
+    """A server killed in its middle: JRaft repeats a refused chunk, without end or pause."""
     lab = Lab(term=3)
     answered = one(lab.tell(chunk(8)), SnapshotResponse)
     assert (answered.accepted, answered.next_index) == (True, 0)
@@ -257,7 +257,7 @@ def test_a_snapshot_whose_beginning_is_lost_is_taken_from_the_start() -> None:
 
 
 def test_a_leader_that_starts_over_is_told_chunk_by_chunk_what_is_there() -> None:
-    """It has forgotten what it sent, and believes nobody who wants what lies behind a chunk."""
+    """It has forgotten its progress, and does not believe a request for bytes beyond a chunk."""
     lab = Lab(term=3)
     lab.hold = True
     for offset in (0, 4):
@@ -280,7 +280,7 @@ def test_a_leader_that_starts_over_is_told_chunk_by_chunk_what_is_there() -> Non
 
 @pytest.mark.parametrize("usable", [True, False])
 def test_a_chunk_that_comes_during_a_write_fares_as_one_that_comes_after_it(usable: bool) -> None:
-    """The answer of our own store makes no difference to what becomes of the peer's requests."""
+    """The answer of our own store makes no difference to the fate of the peer's requests."""
     held, later = Lab(term=3), Lab(term=3)
     other = replace(chunk(0), snapshot=Snapshot(9, 2, configuration(1, 2)))
     for lab in (held, later):
@@ -320,7 +320,7 @@ def test_a_snapshot_that_cannot_be_used_is_wanted_from_the_start() -> None:
 
 
 def compacted(**settings: object) -> tuple[Lab, AppendRequest]:
-    """A leader whose log begins behind 5, and its first request to 2."""
+    """A leader whose log begins after 5, and its first request to 2."""
     lab = Lab(Stored(term=1, snapshot=Snapshot(5, 1, configuration(1, 2, 3))), **settings)  # type: ignore[arg-type]
     return lab, next(m for m in all_of(lab.lead(), AppendRequest) if m.destination == 2)
 
@@ -338,7 +338,7 @@ def installing(lab: Lab, request: AppendRequest) -> SnapshotRequest:
 
 
 def test_a_refused_snapshot_is_not_sent_again_before_the_next_heartbeat() -> None:
-    """The peer may have committed what it stands for: then it takes entries behind it."""
+    """The peer may have committed its content: then it takes entries after it."""
     lab, request = compacted()
     sent = installing(lab, request)
     lab.effects.clear()
@@ -351,7 +351,7 @@ def test_a_refused_snapshot_is_not_sent_again_before_the_next_heartbeat() -> Non
 
 @pytest.mark.parametrize("wanted", [0, 5, 2**62])
 def test_an_answer_that_takes_the_snapshot_no_further_waits_for_the_heartbeat(wanted: int) -> None:
-    """Who wants the same chunk again, or what was not sent yet, gets that chunk again."""
+    """A peer that wants the same chunk again, or one not sent yet, gets that chunk again."""
     lab, request = compacted()
     sent = installing(lab, request)
     lab.effects.clear()
@@ -366,7 +366,7 @@ def test_an_answer_that_takes_the_snapshot_no_further_waits_for_the_heartbeat(wa
 
 
 def test_a_peer_is_not_asked_for_what_precedes_the_own_log() -> None:
-    """It did not answer for a while, in which the log was compacted: it may have all of it."""
+    """It did not answer during the compaction of the log: it may have all of it."""
     lab = leader(snapshot_distance=3, request_timeout_s=0.6)
     lab.core.propose([b"a"] * 4)
     messages = lab.drain()
@@ -379,7 +379,7 @@ def test_a_peer_is_not_asked_for_what_precedes_the_own_log() -> None:
 
 
 def test_who_hangs_up_in_a_search_is_asked_for_less() -> None:
-    """JRaft does so for what it has compacted: 40 in this log, which differs from 42 on."""
+    """JRaft does so for compacted entries: up to 40 in this log, which differs from 42 on."""
     lab = Lab(log=[1] * 50, term=1)
     (request,) = (m for m in all_of(lab.lead(), AppendRequest) if m.destination == 2)
     asked = []
@@ -451,7 +451,7 @@ def test_a_request_tells_no_commit_index_beyond_what_it_proves() -> None:
 
 
 def test_a_term_far_beyond_the_own_one_is_taken_in_steps() -> None:
-    """One such frame used to use up all terms; then two put a server out of its cluster's reach."""
+    """One such frame used to use up all terms; two put a server out of its cluster's reach."""
     lab = Lab(term_step_max=10)
     for _ in range(3):
         assert not lab.ask_vote(term=2**62).accepted
@@ -488,7 +488,7 @@ def test_own_elections_are_no_steps() -> None:
 
 @pytest.mark.parametrize("shortest", [0.0, 0.05, 0.15, 0.3])
 def test_steps_gain_on_those_that_stand_again_and_again(shortest: float) -> None:
-    """A minority that was ahead used to stay ahead, and neither had a majority."""
+    """A minority that was ahead used to stay ahead, and neither side had a majority."""
     timing = replace(TIMING, election_timeout_min_s=shortest, election_timeout_max_s=0.3)
     limits = Limits(term_step_max=0)
     shared = Shared(server_id=1, stored=Stored(), timing=timing, limits=limits, now=0.0)
@@ -503,7 +503,7 @@ def test_steps_gain_on_those_that_stand_again_and_again(shortest: float) -> None
 
 
 def test_a_term_of_no_member_is_taken_by_who_has_heard_no_member_for_long_or_is_none() -> None:
-    """It may have missed a change of the members, and be needed by those who are there now."""
+    """It may have missed a change of the members, and be needed by the present ones."""
     lab = Lab()
     assert not lab.ask_vote(source=9, term=5).accepted
     assert not lab.append(source=9, term=5).accepted
@@ -535,7 +535,7 @@ def test_who_is_invited_comes_to_any_term_in_steps() -> None:
     assert not all_of(lab.sent, VoteRequest)
 
 
-# Whoever leaves
+# Leaving
 
 
 def told_to_leave(**settings: object) -> Lab:
@@ -547,24 +547,24 @@ def told_to_leave(**settings: object) -> Lab:
 
 
 def stands(lab: Lab, seconds: float = 20.0) -> bool:
-    """Whether it does, if all is silent for long."""
+    """Whether it stands, if all others are silent for long."""
     for _ in range(int(2 * seconds)):
         lab.wait(0.5)
     return lab.core.state is State.CANDIDATE
 
 
-# Silence in which a server that was told to leave does not stand, and some more in which it does
+# A silence in which a server that was told to leave does not stand; soon after, it does
 QUIET = 2 * TIMING.election_timeout_max_s - 0.5
 
 
 def will_not_be_there(lab: Lab) -> Lab:
-    """The configuration without it is in its log; whether it is committed is not known."""
+    """The configuration without it is in its log; whether that is committed is unknown."""
     lab.append(term=1, previous=(2, 1), entries=[Entry(1, configuration(2, 3, index=3))])
     return lab
 
 
 def test_who_was_told_to_leave_does_not_depose_a_leader_that_says_nothing_more() -> None:
-    """A JRaft leader talks to a removed server no more, and gives way to any higher term."""
+    """A JRaft leader no longer talks to a removed server, and gives way to any higher term."""
     lab = will_not_be_there(told_to_leave())
     assert not stands(lab)
     assert lab.core.term == 1
@@ -574,7 +574,7 @@ def test_who_was_told_to_leave_does_not_depose_a_leader_that_says_nothing_more()
 
 
 def test_who_was_told_to_leave_waits_for_others_and_stands_if_it_is_still_a_member() -> None:
-    """The order may have been cancelled, or the leader be gone that gave it: nothing is left."""
+    """The order may have been cancelled, or its leader be gone, without a trace of it."""
     lab = told_to_leave()
     assert not stands(lab, QUIET)
     assert stands(lab)
@@ -610,7 +610,7 @@ def test_an_order_to_leave_stands_when_a_later_leader_goes_on_with_it() -> None:
 def test_who_was_told_to_leave_stands_if_nobody_else_can_be_elected(
     term: int, last: tuple[int, int], needed: bool
 ) -> None:
-    """Only it has the last entry: the leader is dead, and the others' logs are shorter."""
+    """It alone has the last entry: the leader is dead, and the others' logs are shorter."""
     lab = told_to_leave()
     lab.wait(1.5)
     assert lab.ask_vote(source=3, term=term, last=last).accepted is (last == (2, 1))
@@ -618,7 +618,7 @@ def test_who_was_told_to_leave_stands_if_nobody_else_can_be_elected(
 
 
 def removed(*, pre_vote: bool = False) -> Lab:
-    """It was told that its removal is committed, and has an entry more than that."""
+    """It was told that its removal is committed, and has one entry after that."""
     lab = Lab(pre_vote=pre_vote)
     without = Entry(1, configuration(2, 3, index=1))
     lab.append(term=1, entries=[without, Entry(1, b"later")])
@@ -629,7 +629,7 @@ def removed(*, pre_vote: bool = False) -> Lab:
 
 
 def test_who_was_removed_stands_once_more_if_nobody_can_be_elected_without_its_log() -> None:
-    """Who does not know that the removal is committed wants its vote (thesis, 4.2.2)."""
+    """A server that does not know of the committed removal wants its vote (thesis, 4.2.2)."""
     lab = removed()
     assert lab.core.next_deadline() is None
     assert not lab.ask_vote(source=3, term=2, last=(1, 1)).accepted
@@ -684,7 +684,7 @@ def test_who_has_left_does_not_take_over_leadership() -> None:
 
 
 def duel(*, last: tuple[int, int]) -> tuple[float, float]:
-    """When a candidate was to stand again, before another of its term was heard and after."""
+    """The time for a candidate to stand again, before another of its term was heard and after."""
     lab = Lab(log=(1, 1), term=1)
     lab.wait(2.0)
     assert lab.core.state is State.CANDIDATE
@@ -698,7 +698,7 @@ def duel(*, last: tuple[int, int]) -> tuple[float, float]:
 
 
 def test_a_candidate_lets_another_of_its_term_stand_first_that_has_a_better_log() -> None:
-    """Where only the two are left, each would else be a term ahead of the other in turn."""
+    """With only these two left, each would otherwise keep overtaking the other by a term."""
     before, after = duel(last=(3, 1))
     assert before <= TIMING.election_timeout_max_s < after <= 2 * TIMING.election_timeout_max_s
 
@@ -717,11 +717,11 @@ def test_a_candidate_goes_on_if_the_others_log_is_no_better(last: tuple[int, int
     assert before == after
 
 
-# What cannot be
+# Impossible input
 
 
 def told_of(lab: Lab) -> str:
-    """The fault that was reported; the server goes on."""
+    """The reported fault; the server goes on."""
     (fault,) = (event for event in lab.events if isinstance(event, PeerFault))
     assert fault.peer == 2
     assert fault.error.code is ErrorCode.CONTRADICTION
@@ -764,7 +764,7 @@ def test_who_snapshots_another_committed_entry_is_refused_and_reported() -> None
 
 def test_what_is_not_committed_may_be_overwritten_and_nonsense_is_refused() -> None:
     lab = committed()
-    (refused,) = lab.tell(append_request(3, previous=(2, 9)))  # of a term that is not yet
+    (refused,) = lab.tell(append_request(3, previous=(2, 9)))  # of a future term
     assert not refused.accepted  # type: ignore[attr-defined]
     (taken,) = lab.tell(append_request(3, previous=(2, 1), terms=(3,)))
     assert taken.accepted  # type: ignore[attr-defined]
@@ -797,7 +797,7 @@ def append_request(
     ],
 )
 def test_a_store_that_lacks_something_is_no_store(stored: Stored, complaint: str) -> None:
-    """It used to be taken as it is, without a word: committed entries could be outvoted."""
+    """It used to be accepted, without a word: committed entries could be outvoted."""
     snapshot = Snapshot(5, 1, configuration(1, 2, 3))
     with pytest.raises(ValueError, match=complaint):
         Lab(replace(stored, term=2, snapshot=snapshot))

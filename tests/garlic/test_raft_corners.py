@@ -1,4 +1,4 @@
-"""What is between the paper's lines: boundaries, strays, and what happens at the same time."""
+"""Between the paper's lines: boundaries, strays, and simultaneous events."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_who_is_not_in_an_installed_snapshots_configuration_has_left() -> None:
 
 @pytest.mark.parametrize(("first_index", "kept"), [(1, 5), (3, 3), (5, 1), (6, 0)])
 def test_a_stored_log_may_begin_before_or_behind_its_snapshot(first_index: int, kept: int) -> None:
-    """A crash between a snapshot and the compaction leaves what the snapshot stands for."""
+    """A crash between a snapshot and the compaction leaves the entries that it replaces."""
     stored = Stored(
         term=1,
         snapshot=Snapshot(5, 1, configuration(1, 2, 3)),
@@ -197,7 +197,7 @@ def test_entries_before_a_snapshot_are_kept_for_slow_followers_as_far_as_wanted(
 
 
 def test_strays_change_nothing() -> None:
-    """Answers of servers that nobody asked, and of other kinds than were asked for."""
+    """Answers of servers that were not asked, and of other kinds than were asked for."""
     lab = leader()
     lab.core.propose([b"x"])
     request = all_of(lab.drain(), AppendRequest)[0]
@@ -247,7 +247,7 @@ def test_another_server_does_not_answer_for_the_one_that_is_added() -> None:
 
 
 def test_an_answer_of_another_kind_lets_nobody_in() -> None:
-    """The log is given to a server before it is one of them, whatever it answers."""
+    """A server gets the log before it is a member, whatever it answers."""
     lab = leader()
     lab.core.add_server(NEW)
     join = one(lab.drain(), JoinRequest)
@@ -348,7 +348,7 @@ def test_what_waits_to_be_sent_when_a_core_is_closed_is_not_sent() -> None:
     assert Lab(founders(1)).core.messages_to_send() == []
 
 
-# Where two logs part
+# The place where two logs part
 
 
 def test_entries_are_sent_again_only_when_it_is_known_where_the_logs_part() -> None:
@@ -362,7 +362,7 @@ def test_entries_are_sent_again_only_when_it_is_known_where_the_logs_part() -> N
     (again,) = [m for m in all_of(lab.wait(0.5), AppendRequest) if m.destination == 2]
     assert (again.previous_index, again.entries) == (request.previous_index, [])
     (request,) = all_of(lab.answer(again, 10, accepted=False), AppendRequest)
-    # That logs agree before the first entry is known.
+    # Logs agree before the first known entry.
     assert (request.previous_index, len(request.entries)) == (0, 10)
 
 
@@ -383,7 +383,7 @@ def test_no_step_passes_the_beginning_of_the_log() -> None:
 @pytest.mark.parametrize("width", [1, 3, 10_000])
 @pytest.mark.parametrize("size", [1, 10, 100, 3000])
 def test_a_divergence_of_any_length_costs_few_requests(size: int, width: int) -> None:
-    """Whether it is of one term or of many: the leader's are odd here, the other's even."""
+    """With one term or with many: the leader's are odd here, the other's even."""
     turns = [2 * (at // width) for at in range(size)]
     leader = Lab(log=[1] * 50 + [3 + turn for turn in turns], term=2 * size + 3)
     follower = Lab(log=[1] * 50 + [2 + turn for turn in turns], server_id=2, term=2 * size + 2)

@@ -25,7 +25,7 @@ def drain(core: Raft) -> bool:
 
 
 def hear(core: Raft) -> None:
-    """The leader says that it is there."""
+    """The leader shows that it is alive."""
     core.receive_message(
         AppendRequest(
             source=1,

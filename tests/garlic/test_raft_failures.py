@@ -1,4 +1,4 @@
-"""A store that fails: what waited for it never leaves, and the server stops."""
+"""A store that fails: messages that depend on it never leave, and the server stops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FULL = OSError("the disk is full")
 
 
 def held(lab: Lab, message: Any) -> Any:
-    """The effect that is asked for before `message` is answered."""
+    """The effect that has to be completed before `message` is answered."""
     lab.hold = True
     assert lab.tell(message) == []
     (effect,) = lab.pending
@@ -24,7 +24,7 @@ def held(lab: Lab, message: Any) -> Any:
 
 
 def fail(lab: Lab, effect: Any, *lost: Lost) -> None:
-    """Let it fail; nothing leaves then, nor when time passes and messages come."""
+    """Let it fail; nothing leaves then, nor as time passes and messages come."""
     told = len(lab.events)
     lab.core.fail(effect.ticket, FULL)
     assert lab.drain() == []
@@ -130,7 +130,7 @@ def test_nothing_but_none_says_that_it_is_stored(answer: object) -> None:
 
 
 def test_what_is_done_after_a_failure_has_no_consequences() -> None:
-    """The other effects may still be answered, each once, and with what answers it."""
+    """The other effects may still be answered, each once, and with a fitting answer."""
     lab = Lab(log=(1, 1), term=1)
     lab.hold = True
     request = AppendRequest(

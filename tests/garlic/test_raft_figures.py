@@ -56,7 +56,7 @@ def chunk(lab: Lab, offset: int, data: bytes, **fields: object) -> SnapshotRespo
 
 
 def test_the_match_index_of_an_earlier_leadership_is_forgotten() -> None:
-    """It is said to be reinitialized after election: logs may have changed in between."""
+    """It is to be reinitialized after election: logs may have changed in between."""
     lab = Lab()
     lab.settle(lab.lead())
     lab.core.propose([b"x"])
@@ -65,7 +65,7 @@ def test_the_match_index_of_an_earlier_leadership_is_forgotten() -> None:
     lab.append(source=3, term=2, previous=(2, 1), entries=entries(2))
     first = lab.lead()[0]
     assert lab.core.term == 3
-    # Only its own copy is known now: nobody's old answer counts
+    # Only its own copy is known now: earlier answers do not count
     assert lab.core.commit_index == 2
     lab.answer(first, 1, accepted=False)
     assert lab.core.commit_index == 2
@@ -84,7 +84,7 @@ def test_a_late_answer_does_not_lower_the_match_index() -> None:
     lab.accept(second)
     assert lab.core.commit_index == 2
     before = len(lab.sent)
-    lab.accept(first)  # doubled on the way
+    lab.accept(first)  # duplicated on the way
     lab.core.propose([b"y"])
     third = next(m for m in all_of(lab.drain(), AppendRequest) if m.destination == 2)
     assert third.previous_index == 2
@@ -177,7 +177,7 @@ def test_the_first_chunk_begins_a_new_snapshot_and_the_rest_follow_at_their_offs
     assert chunk(lab, 0, b"half").next_index == 4
     again = Snapshot(6, 2, SNAPSHOT.configuration)
     assert chunk(lab, 0, b"other", snapshot=again).next_index == 5
-    assert chunk(lab, 4, b"late").next_index == 0  # of the one that was given up
+    assert chunk(lab, 4, b"late").next_index == 0  # of the abandoned one
     assert chunk(lab, 5, b"end", snapshot=again, done=True).next_index == 8
     written = [effect for effect in lab.effects if isinstance(effect, WriteSnapshot)]
     assert [(w.snapshot, w.offset, w.data, w.done) for w in written] == [

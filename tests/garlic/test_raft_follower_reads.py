@@ -1,4 +1,4 @@
-"""Reads at a server that does not lead: the leader says what they wait for (thesis, 6.4)."""
+"""Reads at a server that does not lead: the leader tells the index to wait for (thesis, 6.4)."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_another_leader_ends_all_reads_of_the_last_one(*, confirmed: bool) -> No
         answer(lab, requests[0], 9)
     lab.append(source=3, term=2, previous=(1, 1))
     assert reads(lab) == [ReadFailed(read=number)]
-    assert ask(lab)[1] == []  # of leader 3 nothing is known
+    assert ask(lab)[1] == []  # leader 3 is still unknown
 
 
 def test_a_refusal_ends_the_reads_that_were_asked_for() -> None:
@@ -306,7 +306,7 @@ def test_who_does_not_lead_refuses() -> None:
     assert not one(asked(lab), ReadIndexResponse).accepted
 
 
-# That the simulator would notice
+# Faults that the simulator would notice
 
 
 def test_canary_a_leader_that_asks_no_majority_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,7 @@ def test_what_waits_is_bounded_in_numbers_and_in_bytes() -> None:
     assert refused(lab, b"12345678901") is ErrorCode.VALUE_TOO_LARGE
     _, requests = forward(lab, b"12345")
     assert refused(lab, b"") is ErrorCode.QUEUE_FULL
-    # Those that the leader has appended count until they are committed.
+    # Values that the leader has appended count until they are committed.
     lab = follower(proposals_max=1)
     _, requests = forward(lab)
     answer(lab, requests[0], 2)
@@ -257,7 +257,7 @@ def test_the_leader_appends_and_says_where() -> None:
     found = asked(lab, term=1)
     assert (found.accepted, found.sequence, found.term, found.next_index) == (True, 7, 1, 5)
     assert [entry.data for entry in lab.core.log.slice(2, 4)] == [b"a", b"b", b"c"]
-    assert outcomes(lab) == []  # it is not the leader's user who asked
+    assert outcomes(lab) == []  # the question did not come from the leader's user
 
 
 def test_the_leader_refuses_as_it_refuses_its_own_user() -> None:
@@ -287,7 +287,7 @@ def test_a_leader_appends_what_is_forwarded_to_itself() -> None:
     ]
 
 
-# That the simulator would notice
+# Faults that the simulator would notice
 
 
 def test_canary_values_that_are_sent_again_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

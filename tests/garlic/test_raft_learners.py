@@ -59,7 +59,7 @@ def refusal(lab: Lab, added: Server) -> object:
     return raised.value.code
 
 
-# What it does
+# Its duties
 
 
 def test_a_learner_is_given_the_log_and_does_not_count() -> None:
@@ -105,7 +105,7 @@ def test_a_learner_never_stands(*, pre_vote: bool) -> None:
 
 
 def test_a_learner_does_not_stand_either_when_a_candidate_lacks_its_log() -> None:
-    """As somebody does who was removed."""
+    """Unlike a removed server."""
     lab = Lab(founded(*VOTERS, LEARNER), server_id=9, log=(1, 1), term=1)
     assert not lab.ask_vote(source=3, term=2, last=(1, 1)).accepted
     assert lab.core.next_deadline() is None
@@ -141,7 +141,7 @@ def test_a_learner_disregards_far_terms_as_every_member() -> None:
     assert lab.core.term == 1
 
 
-# How it becomes one
+# Adding and promoting it
 
 
 def knowing(lab: Lab, *peers: int) -> Lab:
@@ -166,7 +166,7 @@ def test_a_learner_is_added_only_where_all_others_know_what_that_is() -> None:
 
 @pytest.mark.parametrize("added", [LEARNER, Server(8, "tcp://lab:8")])
 def test_who_would_count_learners_is_not_invited(added: Server) -> None:
-    """Nor a voter, where there are some."""
+    """Nor a voter, while there are learners."""
     stored = founded(*VOTERS) if added is LEARNER else founded(*VOTERS, LEARNER)
     lab = knowing(leader(stored), 2, 3, 9 if added is not LEARNER else 2)
     lab.core.add_server(added)
@@ -191,7 +191,7 @@ VOTER = dataclasses.replace(LEARNER, voter=True)
 
 
 def to_promote(**limits: int) -> tuple[Lab, dict[int, AppendRequest]]:
-    """A leader that is to let its learner vote, and what it has asked its peers since."""
+    """A leader that is to promote its learner, and its requests to its peers since."""
     lab = Lab(founded(*VOTERS, LEARNER), **limits)
     lab.settle(lab.lead())
     lab.settle(lab.wait(0.5))
@@ -217,7 +217,7 @@ def test_a_learner_that_is_added_as_a_voter_becomes_one_in_place() -> None:
     told = {one.destination: one for one in all_of(sent, AppendRequest)}
     assert said(lab)[-1] == {1, 2, 3, 9}
     assert doing(lab) == "committing"
-    # The majority is that of the voters before, in which it is not.
+    # The majority is that of the former voters, without it.
     lab.accept(told[9])
     assert lab.core.configuration.voters == {1, 2, 3}
     lab.settle(lab.accept(asked[2]))
@@ -234,7 +234,7 @@ def test_a_learner_that_is_added_as_a_voter_becomes_one_in_place() -> None:
 
 
 def test_a_learner_is_promoted_only_when_it_has_answered_since() -> None:
-    """Whoever is dead would count, and answer nothing."""
+    """A dead server would count, but not answer."""
     lab, asked = to_promote()
     for peer in (2, 3):
         lab.accept(asked[peer])
@@ -244,7 +244,7 @@ def test_a_learner_is_promoted_only_when_it_has_answered_since() -> None:
 
 
 def test_what_a_learner_answers_to_an_earlier_request_promotes_nobody() -> None:
-    """The first request since may be its own, and then the answer to that one is enough."""
+    """The first request since then may go to it alone, and then that answer is enough."""
     learner = dataclasses.replace(VOTERS[1], voter=False)
     lab = leader(founded(VOTERS[0], learner, VOTERS[2]))
     (earlier,) = (one for one in all_of(lab.wait(0.5), AppendRequest) if one.destination == 2)
@@ -283,7 +283,7 @@ def test_a_learner_that_gets_no_further_is_given_up() -> None:
 
 
 class LongSnapshot(Lab):
-    """A leader whose log is a snapshot of a hundred chunks, which its learner lacks."""
+    """A leader whose log is a snapshot of a hundred chunks, which its learner does not have."""
 
     def __init__(self) -> None:
         snapshot = Snapshot(5, 1, Configuration(0, 0, (*VOTERS, LEARNER)))
@@ -297,7 +297,7 @@ class LongSnapshot(Lab):
         super().do(effect, result)
 
     def reply(self, request: Message) -> list[Message]:
-        """What the peer answers; each of the learner's chunks takes half a second."""
+        """The peer's answer; each of the learner's chunks takes half a second."""
         if isinstance(request, SnapshotRequest):
             self.taken.append(request.offset)
             answer = SnapshotResponse(
@@ -316,7 +316,7 @@ class LongSnapshot(Lab):
 
 
 def test_a_learner_that_gets_a_long_snapshot_is_not_given_up() -> None:
-    """Each chunk is a step: all may take far longer than a change may stand still."""
+    """Each chunk is a step: all of them may take far longer than a change may stand still."""
     lab = LongSnapshot()
     messages = deque(lab.lead())
     while lab.taken != [4 * number for number in range(100)]:
@@ -415,7 +415,7 @@ def test_where_nobody_shakes_hands_there_are_no_learners() -> None:
     assert raised.value.code is ErrorCode.NOT_UNDERSTOOD
 
 
-# That the simulator would notice
+# Faults that the simulator would notice
 
 
 def test_canary_learners_that_are_counted_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A follower that comes back with less than it has confirmed is named, and served again."""
+"""A follower that returns with less than it has confirmed is reported, and served again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_it_has_lost_does_not_count_until_it_is_there_again() -> None:
     requests = {each.destination: each for each in lab.drain()}
     lab.accept(requests[2])
     heartbeat = to(lab.wait(0.5), 2)
-    search = to(lab.answer(heartbeat, 1, accepted=False), 2)  # it has lost all
+    search = to(lab.answer(heartbeat, 1, accepted=False), 2)  # it has lost everything
     lab.accept(requests[3])
     assert lab.core.commit_index == 1  # two of five have entry 2
     lab.accept(search)
@@ -61,7 +61,7 @@ def test_what_it_has_lost_does_not_count_until_it_is_there_again() -> None:
 
 
 def test_its_confirmations_from_before_count_no_more() -> None:
-    """What was on its way from its former life arrives after the first words of the new one."""
+    """Messages of its former life arrive after the first ones of the new life."""
     lab = in_step(in_flight_max=4)
     lab.core.propose([b"5", b"6", b"7", b"8"])
     first, second = [each for each in all_of(lab.drain(), AppendRequest) if each.destination == 2]
@@ -76,7 +76,7 @@ def test_its_confirmations_from_before_count_no_more() -> None:
 
 @pytest.mark.parametrize("hint", [0, 5, 9])
 def test_a_refusal_that_shows_no_loss_only_waits(hint: int) -> None:
-    """It writes a snapshot, or cannot for other reasons; its log ends where it should."""
+    """It is writing a snapshot, or has another reason; its log ends where it should."""
     lab = in_step()
     assert lab.answer(to(lab.wait(0.5), 2), hint, accepted=False) == []
     assert [peer.match_index for peer in lab.core.peers] == [4, 4]
@@ -84,7 +84,7 @@ def test_a_refusal_that_shows_no_loss_only_waits(hint: int) -> None:
 
 
 def test_refusals_that_were_overtaken_show_no_loss() -> None:
-    """The second request arrives first, and is refused; the answers come back the other way."""
+    """The second request arrives first, and is refused; the answers come back in reverse order."""
     lab = in_step(in_flight_max=4)
     lab.core.propose([b"5", b"6", b"7", b"8"])
     first, second = [each for each in all_of(lab.drain(), AppendRequest) if each.destination == 2]

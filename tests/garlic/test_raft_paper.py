@@ -395,7 +395,7 @@ def test_requests_are_idempotent() -> None:
 
 
 def test_a_torn_write_commits_nothing_that_it_was_to_replace() -> None:
-    """Persist may be cut short after its head: the commit index in it is for what was there."""
+    """Persist may be cut short after its head, whose commit index is for the entries before it."""
     lab = Lab(log=(1, 1, 1), term=1)
     lab.hold = True
     request = AppendRequest(
@@ -452,7 +452,7 @@ def test_a_leader_without_contact_to_a_majority_steps_down() -> None:
 
 
 def test_a_leader_that_steps_down_keeps_the_vote_that_it_gave_itself() -> None:
-    """Who lost the election would else be a second leader of its term."""
+    """Otherwise the loser of the election would be a second leader of its term."""
     lab = Lab()
     lab.lead()
     while lab.core.state is State.LEADER:
@@ -463,7 +463,7 @@ def test_a_leader_that_steps_down_keeps_the_vote_that_it_gave_itself() -> None:
 
 
 def leader_that_is_removed() -> tuple[Lab, list[AppendRequest]]:
-    """Its own removal is committed, and the requests that follow are not answered."""
+    """Its own removal is committed; later requests go unanswered."""
     without = Entry(1, configuration(2, 3, 4, index=1))
     lab = Lab(Stored(term=1, snapshot=founders(1, 2, 3, 4).snapshot, entries=[without]))
     requests = [
@@ -478,7 +478,7 @@ def leader_that_is_removed() -> tuple[Lab, list[AppendRequest]]:
 
 
 def test_a_leader_that_is_not_in_the_committed_configuration_steps_down() -> None:
-    """As soon as a majority of the others knows of it: they would else want its vote."""
+    """As soon as a majority of the others knows: otherwise they would want its vote."""
     lab, requests = leader_that_is_removed()
     assert lab.core.state is State.LEADER
     assert [request.destination for request in requests] == [2, 3, 4]

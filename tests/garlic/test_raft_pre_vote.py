@@ -1,4 +1,4 @@
-"""Pre-vote (thesis, 9.6): who could not win asks first, and disturbs nobody."""
+"""Pre-vote (thesis, 9.6): a server that could not win asks first, and disturbs no other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CALM = Weather(
 
 
 def asking(**settings: object) -> tuple[Lab, list[PreVoteRequest]]:
-    """A server that has heard nobody for an election timeout."""
+    """A server that has heard nothing for an election timeout."""
     lab = Lab(pre_vote=True, **settings)  # type: ignore[arg-type]
     return lab, all_of(lab.wait(2.0), PreVoteRequest)
 
@@ -69,7 +69,7 @@ def ask(lab: Lab, *, term: int, last: tuple[int, int] = (0, 0), source: int = 2)
     return found
 
 
-# Who asks
+# Asking
 
 
 def test_a_timeout_asks_and_leaves_term_and_vote_as_they_are() -> None:
@@ -90,7 +90,7 @@ def test_a_timeout_asks_and_leaves_term_and_vote_as_they_are() -> None:
 def test_whoever_a_majority_would_vote_for_stands() -> None:
     lab, (two, three, *_) = asking(stored=founders(1, 2, 3, 4, 5))
     assert answer(lab, two) == []
-    assert answer(lab, two) == []  # said twice, counted once
+    assert answer(lab, two) == []  # repeated, but counted once
     requests = all_of(answer(lab, three), VoteRequest)
     assert [request.term for request in requests] == [1, 1, 1, 1]
     assert lab.core.state is State.CANDIDATE
@@ -179,7 +179,7 @@ def test_a_stranger_cannot_speak_for_a_voter() -> None:
     assert lab.core.state is State.PRE_CANDIDATE
 
 
-# Who is asked
+# Answering
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_the_answer_does_not_put_off_the_own_election() -> None:
 
 
 def test_who_was_told_to_leave_is_back_if_only_it_has_the_last_entries() -> None:
-    """The others ask again and again in one term: that the leader is gone is seen by the next."""
+    """The others keep asking in one term; the next one shows that the leader is gone."""
     lab = Lab(pre_vote=True)
     lab.append(term=1, entries=entries(1, 1))
     lab.tell(LeaveRequest(source=2, destination=1, term=1, last_log_index=2, commit_index=0))

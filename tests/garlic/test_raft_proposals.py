@@ -1,4 +1,4 @@
-"""What becomes of values that were proposed: each is told of once, and truly."""
+"""The fate of proposed values: each is reported once, and truly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def outcomes(lab: Lab) -> list[object]:
 
 
 def deposed(*values: bytes) -> tuple[Lab, tuple[int, int]]:
-    """A leader that has proposed what nobody else has got, and hears of another term."""
+    """A leader whose proposals have reached no other server, and that hears of another term."""
     lab = Lab()
     lab.settle(lab.lead())
     where = lab.core.propose(values)
@@ -44,7 +44,7 @@ def test_the_end_of_leadership_decides_nothing() -> None:
     lab, _ = deposed(b"a", b"b")
     lab.append(source=2, term=2, previous=(1, 1))
     assert outcomes(lab) == []
-    # The new leader has got them after all, and commits them with an entry of its own.
+    # The new leader has received them after all, and commits them with an entry of its own.
     lab.append(source=2, term=2, previous=(3, 1), entries=entries(2), commit=4)
     assert outcomes(lab) == [Committed(index=2, term=1, count=2)]
 
@@ -61,7 +61,7 @@ def test_a_new_leader_may_have_got_the_first_of_several() -> None:
     lab, _ = deposed(b"a", b"b", b"c")
     lab.append(source=2, term=2, previous=(2, 1), entries=entries(2, 2), commit=2)
     told = Committed(index=2, term=1, count=1)
-    assert outcomes(lab) == [told]  # the rest is open
+    assert outcomes(lab) == [told]  # the others are open
     lab.append(source=2, term=2, previous=(4, 2), commit=3)
     assert outcomes(lab) == [told, Lost(index=3, term=1, count=2, certain=True)]
 
@@ -81,7 +81,7 @@ def test_what_was_proposed_in_a_row_is_told_of_together() -> None:
 
 
 def test_what_was_proposed_in_two_terms_is_told_of_apart() -> None:
-    """The later one has the lower index: what it followed was cut off."""
+    """The later one has the lower index: its predecessors were cut off."""
     waiting, log = Proposals(), RaftLog(Stored())
     for first, last, term in ((3, 4, 1), (5, 6, 1), (4, 4, 3), (5, 5, 3)):
         waiting.add(first, last, term)
@@ -100,7 +100,7 @@ def test_what_was_proposed_in_two_terms_is_told_of_apart() -> None:
 
 
 def test_what_follows_a_later_term_that_is_committed_is_lost_before_the_log_is_as_long() -> None:
-    """Nobody needs to propose anything more for that: terms never fall along a log."""
+    """No further proposal is needed for that: terms never fall along a log."""
     lab, _ = deposed(b"a")
     assert lab.core.propose([b"b", b"c"]) == (3, 1)
     lab.drain()

@@ -59,7 +59,7 @@ def test_one_seed_gives_one_history() -> None:
 
 
 def test_the_faults_of_the_simulator_happen() -> None:
-    """In so many of 100 seeds at least; about half of what is measured."""
+    """At least in this many of 100 seeds; about half of the measured number."""
     seeds = 100
     found: Counter[str] = Counter()
     sizes: set[int] = set()
@@ -123,7 +123,7 @@ def member_sets(simulator: Simulator) -> set[frozenset[int]]:
 
 
 def caught(weather: Weather, *, size: int, seeds: int, seconds: float, check_sends: bool) -> bool:
-    """Whether one of some seeds ends in a broken safety property."""
+    """Whether one of the seeds breaks a safety property."""
     for seed in range(seeds):
         try:
             Simulator(seed, weather=weather, size=size, check_sends=check_sends).run(seconds)
@@ -171,7 +171,7 @@ def test_canary_sending_before_persistence_is_caught_at_the_first_message(
 def test_canary_persisting_a_commit_index_ahead_of_its_entries_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A torn write would leave it in front of entries that were to be replaced."""
+    """A torn write would leave it ahead of entries that were to be replaced."""
     next_effect = Journal.next_effect
 
     def ahead(journal: Journal) -> Persist | None:

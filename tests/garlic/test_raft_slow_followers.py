@@ -1,4 +1,4 @@
-"""Followers that lack what the log holds no more catch up while writes go on."""
+"""Followers that lack compacted entries catch up while writes go on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from culm.garlic.raft import Limits, Raft, State, TakeSnapshot
 from culm.garlic.raft.messages import Message
 from culm.testing.raft_store_model import Values
 
-# A round takes a message one way; the leader is given so many values in each.
+# A round carries a message one way; the leader gets this many values in each.
 WRITES = 5
 LIMITS = Limits(
     snapshot_distance=20, trailing_entries=5, chunk_size=1024, append_entries_max=20, sync_gap=5
 )
 
-# What a value, a snapshot and a configuration may have at most is no number of places.
+# Limits of a single value, snapshot or configuration, rather than numbers of places.
 SIZES_OF_ALL = {
     "proposal_size_max",
     "snapshot_size_max",
@@ -32,7 +32,7 @@ SIZES_OF_ALL = {
 
 
 class Rounds:
-    """Three cores with stores; what is said in one round is heard in the next."""
+    """Three cores with stores; messages of one round are heard in the next."""
 
     def __init__(self, **changes: int) -> None:
         self.now = 0.0
@@ -110,7 +110,7 @@ class Rounds:
 
 
 def without_one(**changes: int) -> tuple[Rounds, Raft, int]:
-    """A cluster, its leader, and another server, which is not there any more."""
+    """A cluster, its leader, and another server, which has gone."""
     rounds = Rounds(**changes)
     leader = rounds.leader()
     gone = next(number for number, core in rounds.cores.items() if core is not leader)
@@ -121,13 +121,13 @@ def without_one(**changes: int) -> tuple[Rounds, Raft, int]:
 
 
 def test_a_follower_that_needs_a_snapshot_catches_up_while_writes_go_on() -> None:
-    """The snapshot takes the time of some hundred writes, and each twenty there is another."""
+    """The snapshot takes the time of some hundred writes, and every twenty bring another one."""
     rounds, leader, gone = without_one()
     rounds.start(gone)
     late = rounds.cores[gone]
     assert rounds.until(lambda: late.applied_index >= leader.commit_index - 4 * WRITES, 400)
     assert rounds.until(lambda: rounds.distance_max > 0, 100)
-    # And afterwards all is as before.
+    # And afterwards everything is as before.
     rounds.kept_max = 0
     rounds.until(lambda: False, 20)
     assert rounds.kept_max <= 20 + 5 + 10 * WRITES
@@ -144,7 +144,7 @@ def test_what_is_kept_for_it_is_bounded(most: int) -> None:
 
 
 def test_with_every_limit_1_a_follower_catches_up_while_writes_go_on() -> None:
-    """Each write made a snapshot that replaced the one of which a byte at a time was sent."""
+    """Each write made a snapshot, which replaced the one that was being sent byte by byte."""
     least = {name: 1 for name in Limits.__dataclass_fields__ if name not in SIZES_OF_ALL}
     rounds = Rounds(**least)
     rounds.writes, rounds.pause = 1, 60

@@ -1,4 +1,4 @@
-"""More than one write to the log under way: their order is kept, and one may fail."""
+"""Several writes to the log under way: their order is kept, and one may fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from culm.testing.raft_store_model import Values
 
 
 def writing(count: int, **settings: object) -> tuple[Lab, list[Persist]]:
-    """A server alone that leads, and proposes `count` values in as many turns; nothing is done."""
+    """A lone leader that proposes `count` values in as many turns; no write is done."""
     lab = Lab(founders(1), **settings)  # type: ignore[arg-type]
     lab.wait(2.0)
     lab.hold = True
@@ -192,7 +192,7 @@ def test_a_store_refuses_to_write_behind_a_hole() -> None:
     store.perform(write(2))
 
 
-# That the simulator would notice
+# Faults that the simulator would notice
 
 
 def test_canary_a_write_that_is_counted_when_it_is_begun_is_caught(
