@@ -1,4 +1,4 @@
-"""What an association goes through: synchronization, goodbyes, restarts; one test a sentence."""
+"""The life of an association: synchronization, goodbyes, restarts; one test a sentence."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_messages_received_before_synchronization_are_errors(
 def test_synchronization_messages_received_after_any_regular_message_are_errors(
     table: Table,
 ) -> None:
-    """But for redeliveries of the first, and for the sender having started anew."""
+    """Except for redeliveries of the first, and for a sender that has started anew."""
     table.join(P, one=2**40)
     table.tell_message(P, OneToOne(2**40 + 1, b"x"))
     table.events()
@@ -96,7 +96,7 @@ def test_the_numbers_are_one_less_than_the_next_message(
 
 
 def test_finalize_waits_for_the_messages_that_are_missing(table: Table) -> None:
-    """Finalized at 97 with 94, 96 and 97 missing, it waits for those to be sent again."""
+    """Finalized at 97 with 94, 96 and 97 missing, it waits for these to be sent again."""
     table.join(A, broadcast=93)
     table.tell_message(A, Broadcast(95, b"95"))
     table.events()
@@ -152,7 +152,7 @@ def test_who_left_is_acknowledged_again(table: Table) -> None:
     table.tell_message(A, Finalize(0, 6), id=2)
     table.tell_message(A, OneToOne(6, b"x"), id=1)
     table.tell_message(A, Synchronize(0, 5), id=3)
-    # What never came was not sent before it left.
+    # Messages that never came were not sent before it left.
     table.tell_message(A, OneToOne(7, b"y"), id=4)
     table.tell_message(A, Broadcast(1, b"z"), id=5)
     assert table.acknowledged() == [2, 1]
@@ -180,7 +180,7 @@ def test_a_leaving_node_does_not_wait_for_ever(table: Table) -> None:
     table.node.leave()
     table.wait(20.0)
     deadline = table.node.next_deadline()
-    table.node.leave()  # which is known already, and buys no time
+    table.node.leave()  # a second call gains no time
     assert table.node.next_deadline() == deadline
     table.wait(9.0)
     assert table.events() == []
@@ -212,7 +212,7 @@ def test_a_peer_that_starts_anew_starts_over(table: Table) -> None:
     ]
     again = table.accept(P, P)
     assert again.broadcast == start.broadcast
-    assert again.one > start.one + RESTART_GAP  # so it sees what we think, should it be wrong
+    assert again.one > start.one + RESTART_GAP  # so it sees what we believe, in case that is wrong
     assert table.events() == [PeerJoined(peer=P)]
     table.tell_message(P, OneToOne(101, b"late"))
     table.tell_message(P, OneToOne(2**50 + 1, b"new"))
@@ -225,7 +225,7 @@ def test_who_starts_anew_has_an_empty_queue_of_which_nobody_is_told() -> None:
     table.node.send_in_order(P, b"to the old one")
     table.insist(P, Synchronize(2**50, 2**50))
     table.accept(P, P)
-    assert Writable(peer=P) in table.events()  # with the question whether it is there it was full
+    assert Writable(peer=P) in table.events()  # it was full, with the question whether it is there
     assert table.node.peers()[P].queued == 0
     number = table.node.send_in_order(P, b"to the new one")
     table.drain()
@@ -236,7 +236,7 @@ def test_who_starts_anew_has_an_empty_queue_of_which_nobody_is_told() -> None:
 
 @pytest.mark.parametrize("one", [7, 2**40 - 2**27, 2**40 + 2**27, 2**62])
 def test_a_restart_is_noticed_soon_whatever_the_numbers_are(table: Table, one: int) -> None:
-    """A clock that was set back meanwhile does no harm."""
+    """A clock set back in the meantime does no harm."""
     table.join(P, one=2**40)
     table.events()
     for _ in range(3):
@@ -251,7 +251,7 @@ def test_a_restart_is_noticed_soon_whatever_the_numbers_are(table: Table, one: i
 def test_a_forged_start_changes_nothing_if_the_peer_answers(
     table: Table, one: int, state: str
 ) -> None:
-    """Nor does an old one that comes again and again: the peer is asked each time."""
+    """Nor does an old one that arrives again and again: the peer is asked each time."""
     table.join(P, one=2**40)
     table.tell_message(P, OneToOne(2**40 + 1, b"first"))
     if state == "finalizing":
@@ -262,7 +262,7 @@ def test_a_forged_start_changes_nothing_if_the_peer_answers(
         table.tell_message(P, Synchronize(0, one))
         for body in table.bodies(MessageData, P):
             message = read_message(body.d)
-            assert isinstance(message, OneToOne)  # a duplicate, of which P makes nothing
+            assert isinstance(message, OneToOne)  # a duplicate, which P ignores
             table.tell(P, MessageAck(ME, P, body.id))
         table.wait(1.0, alive=(P,))
     assert table.events() == []
@@ -282,7 +282,7 @@ def test_one_claim_alone_is_not_believed_however_long_the_peer_is_silent(table: 
 
 
 def test_a_claim_with_new_numbers_of_the_same_life_repeats_it(table: Table) -> None:
-    """A peer that we do not answer forgets us, and begins again with others."""
+    """A peer that gets no answer from us forgets us, and begins again with others."""
     table.join(P, one=2**40)
     table.events()
     table.tell_message(P, Synchronize(2**41, 2**50))
@@ -294,7 +294,7 @@ def test_a_claim_with_new_numbers_of_the_same_life_repeats_it(table: Table) -> N
 def test_the_challenge_is_acknowledged_by_those_only_who_have_the_association(
     table: Table,
 ) -> None:
-    """And they hand nothing of it to their users."""
+    """And they pass none of it to their users."""
     table.join(P, one=2**40)
     table.events()
     table.said()
@@ -309,7 +309,7 @@ def test_the_challenge_is_acknowledged_by_those_only_who_have_the_association(
 
 
 def test_the_challenge_is_new_to_nobody_who_knows_the_association(table: Table) -> None:
-    """Somebody may know it by an old synchronize message that was repeated, as a new life does."""
+    """A node may know it from an old synchronize message that was replayed, as a new life does."""
     start = table.join(P, one=2**40)
     for _ in range(3):
         table.node.send_in_order(P, b"x")
@@ -327,7 +327,7 @@ def test_the_challenge_is_new_to_nobody_who_knows_the_association(table: Table) 
 
 
 def test_finalize_waits_also_where_it_overtakes_what_makes_the_peer_join(table: Table) -> None:
-    """It has joined, or it could have sent nothing: only we do not know it yet."""
+    """It has joined, or it could have sent nothing: only we do not know that yet."""
     table.tell_message(P, Synchronize(0, 10))
     (ours,) = table.messages(P)
     assert isinstance(ours, Synchronize)
@@ -385,12 +385,12 @@ def test_a_message_is_delivered_when_the_peer_acknowledges_it(table: Table) -> N
     table.tell(A, MessageAck(ME, A, second))
     assert table.events() == [Delivered(peer=A, message=other)]
     table.tell(A, MessageAck(ME, A, first))
-    table.tell(A, MessageAck(ME, A, first))  # it came twice
+    table.tell(A, MessageAck(ME, A, first))  # a duplicate
     assert table.events() == [Delivered(peer=A, message=number)]
 
 
 def test_what_waits_for_an_earlier_message_is_not_delivered_yet(table: Table) -> None:
-    """The peer has acknowledged it, but only its node has got it."""
+    """The peer has acknowledged it, but only its node has it."""
     table.join(A)
     table.events()
     numbers = [table.node.send_in_order(A, b"%d" % index) for index in range(3)]

@@ -1,6 +1,6 @@
 """Broken nodes, on purpose: the simulation and its ledger notice each of them.
 
-Were one not noticed, 100,000 quiet seeds would prove nothing about it.
+Unless it is noticed, 100,000 quiet seeds prove nothing about it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def canary(break_it: Break) -> Break:
 
 
 def canary_in(weather: str) -> Callable[[Break], Break]:
-    """One that sings in stories of that kind."""
+    """A canary that sings in stories of that kind."""
 
     def take(break_it: Break) -> Break:
         WEATHER[break_it.__name__.replace("_", " ")] = {weather: True}
@@ -126,7 +126,7 @@ def nothing_is_sent_again_after_the_second_time(patch: pytest.MonkeyPatch) -> No
 
 
 def _filter(patch: pytest.MonkeyPatch, verb: str, passes: Callable[[Item], bool]) -> None:
-    """Of what is sent again, let only some get away."""
+    """Let only some of the redeliveries through."""
     truly = getattr(Flight, verb)
     patch.setattr(
         Flight, verb, lambda self, now: [item for item in truly(self, now) if passes(item)]
@@ -214,7 +214,7 @@ def what_is_begun_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @canary_in("pieces")
 def every_piece_counts_as_the_message(patch: pytest.MonkeyPatch) -> None:
-    """A message is said to be delivered, or to have failed, by any of its pieces."""
+    """A message is reported as delivered, or failed, by any of its pieces."""
     add = Outgoing.add_piece
 
     def numbered(self: Outgoing, number: int, position: Position, data: bytes) -> None:
@@ -300,7 +300,7 @@ def what_is_not_sealed_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 @canary_in("keys")
 def another_key_will_do(patch: pytest.MonkeyPatch) -> None:
-    """The one of somebody who has none."""
+    """A key of zeros, which any stranger could use."""
     checked = seal.checked_keys
     patch.setattr(seal, "checked_keys", lambda keys: [*checked(keys), bytes(32)])
 
@@ -320,7 +320,7 @@ def the_dead_are_heard_when_the_living_are_silent(patch: pytest.MonkeyPatch) -> 
         found = opened(self, source, datagram)
         if found is None or found.fresh or source not in self._sources:
             return found
-        del self._sources[source]  # and what comes of an earlier life begins a new one
+        del self._sources[source]  # and data of an earlier life begins a new one
         self._dropped[DropReason.REPLAYED] -= 1
         return opened(self, source, datagram)
 

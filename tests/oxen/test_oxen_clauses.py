@@ -67,7 +67,7 @@ def test_datagrams_come_in_any_order_and_perhaps_twice() -> None:
 
 
 def test_our_acknowledgement_names_whose_message_it_was() -> None:
-    """And goes back the way the message came."""
+    """And returns the way the message came."""
     table = Table()
     for sid in (A, P):
         table.join(sid)
@@ -127,7 +127,7 @@ def test_one_stream_does_not_wait_for_the_other() -> None:
 
 
 def test_numbers_of_the_upper_end_are_in_order() -> None:
-    """64 bits with a sign hold them; one more is malformed, not the first again."""
+    """64 bits with a sign hold them; one more is malformed, and does not wrap around."""
     table = Table()
     table.join(A, broadcast=2**63 - 3, one=2**63 - 3)
     table.events()
@@ -226,7 +226,7 @@ def test_two_that_leave_at_once_deliver_what_they_announced() -> None:
 
 
 def test_who_leaves_waits_for_acknowledgements_of_one_that_leaves_too() -> None:
-    """It has finalized, and all of it has come: yet what we sent before may be on its way."""
+    """It has finalized, and all its messages have come: yet ours may still be on their way."""
     table = Table()
     table.join(P, broadcast=0, one=0)
     table.events()
@@ -281,7 +281,7 @@ def test_who_is_out_of_reach_is_asked_ever_more_rarely() -> None:
 
 
 def test_a_sign_of_one_that_was_given_up_is_asked_about_at_once() -> None:
-    """It may be that it is looking for us, as rarely as we for it."""
+    """It may be looking for us, as rarely as we look for it."""
     table = Table()
     table.join(P)
     table.wait(4000.0)
@@ -310,7 +310,7 @@ def test_who_left_is_remembered_for_as_long_as_it_may_ask() -> None:
     for index in range(5):
         table.tell_message(b"x%d" % index, Finalize(0, 5), id=index)
     assert table.acknowledged() == [2, 3, 4]
-    table.wait(91.0)  # also those who were taken for new because of that
+    table.wait(91.0)  # including those taken for new because of that
     assert table.node.contacts() == {ME: {}}
 
 
@@ -328,7 +328,7 @@ def test_who_left_and_comes_back_stays() -> None:
 
 @pytest.mark.parametrize("name", Timing.__dataclass_fields__)
 def test_a_node_comes_to_rest_however_short_its_times_are(name: str) -> None:
-    """No clock tells such times apart, and yet the driver gets a word in."""
+    """No clock distinguishes such times, and yet the driver gets its turn."""
     for seed in range(8):
         node = Node(me=ME, rng=Random(seed), epoch=0.0, timing=Timing(**{name: 5e-324}))
         now = 1e9

@@ -20,7 +20,7 @@ from culm.testing.network import Conditions, Network
 EPOCH = 1_420_070_400.0  # so that numbers are short
 A, B, C = b"A", b"B", b"C"
 
-# Nobody is asked or told anything of himself while something else is under way.
+# No node is asked or told anything about itself while something else is under way.
 QUIET = Timing(
     keepalive_s=40.0,
     usable_s=100.0,
@@ -32,7 +32,7 @@ QUIET = Timing(
 
 
 def shown(data: bytes) -> str:
-    """A parcel as the specification writes it."""
+    """A parcel in the specification's notation."""
     ka, kk, body = decode_parcel(data)
     said = [f"{key}: {value:08x}" for key, value in (("ka", ka), ("kk", kk)) if value is not None]
     match body:
@@ -65,7 +65,7 @@ def _seconds(time: float) -> str:
 
 
 class Talk:
-    """A cluster whose nodes are called by letters; the network has a delay and nothing else."""
+    """A cluster with letters for names; the network has a delay and no faults."""
 
     def __init__(self, *sids: bytes) -> None:
         self.network = Network(seed=1, conditions=Conditions(delay_min=0.01, delay_max=0.01))
@@ -86,7 +86,7 @@ class Talk:
         self.cluster[sid].call(verb, **arguments)
 
     def joined(self) -> None:
-        """Let everybody join, and forget how that went."""
+        """Let all nodes join, and forget that traffic."""
         first, *others = self.cluster.nodes
         for sid in others:
             self.call(sid, "join", sid=first)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a message and an idle node cost on the wire, as the page says: counted, not timed."""
+"""The cost of a message and of an idle node on the wire, as on the page: counted, not timed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 30.0
 
 
 def joined(size: int) -> Cluster:
-    """A cluster in which everybody knows everybody, and all is quiet."""
+    """A cluster in which all nodes know each other, and all is quiet."""
     network = Network(seed=size, conditions=Conditions(delay_min=0.01, delay_max=0.03))
     cluster = Cluster(network)
     names = [b"N%02d" % index for index in range(size)]
@@ -61,7 +61,7 @@ def test_an_idle_node_costs_what_the_page_says(size: str, told: str) -> None:
 
 
 def test_a_message_costs_two_datagrams() -> None:
-    """Beyond what idle nodes send; keepalives that ride along make it less."""
+    """Beyond the traffic of idle nodes; keepalives that ride along make it less."""
     count = 200
     cluster = joined(3)
     network, hosts, rng = cluster.network, list(cluster), Random(1)

@@ -1,4 +1,4 @@
-"""The page on Oxen says what the code does."""
+"""The page on Oxen agrees with the code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_reason_for_dropping_is_explained(page: str) -> None:
 
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
-    """The turns that associations take from now on."""
+    """The transitions of associations from now on."""
     found: set[tuple[str, str]] = set()
 
     def enter(peer: Peer, state: PeerState, now: float) -> None:

@@ -38,7 +38,7 @@ SMALL = Limits(
 
 @pytest.mark.slow
 def test_tables_that_claim_any_number_of_peers() -> None:
-    """In datagrams of the greatest size, each with other names, all of them said to be alive."""
+    """In datagrams of the greatest size, each with other names, all of them claimed alive."""
     table = Table(limits=Limits(datagram_size_max=65_507, inbox_size_max=2**20))
     table.join(b"P")
     table.said()
@@ -63,13 +63,13 @@ def test_tables_that_claim_any_number_of_peers() -> None:
     assert len(table.node.contacts()) == 2 + limits.candidates_max
     assert table.node.dropped[DropReason.PEERS_LIMIT] == count - limits.candidates_max
     assert grown < 2_000_000
-    # The one real peer is not pushed out, and the others go when nobody answers for them.
+    # The one real peer is not pushed out, and the others go without an answer from them.
     table.wait(90.0, alive=(b"P",))
     assert {sid: view.state for sid, view in table.node.peers().items()} == {b"P": PeerState.JOINED}
 
 
 def parcels(rng: Random) -> Iterator[tuple[bytes, Parcel]]:
-    """What a cluster of liars might say, each parcel with its source."""
+    """Words of a cluster of liars, each parcel with its source."""
     names = [b"S%d" % index for index in range(12)] + [ME, b"P"]
 
     def number() -> int:
@@ -131,7 +131,7 @@ def test_a_flood_of_parcels_true_or_mutated(dialect: Dialect, seed: int) -> None
             largest = max(largest, len(sent))
             assert all(len(octets) <= SMALL.datagram_size_max for _, octets in sent)
         views = node.peers()
-        assert len(views) <= SMALL.peers_max + 1  # one while a peer is given up
+        assert len(views) <= SMALL.peers_max + 1  # one more while a peer is given up
         assert all(view.early <= 2 * SMALL.window_max for view in views.values())
         assert all(view.queued <= SMALL.queue_max + 1 for view in views.values())
         assert len(node.contacts()) <= 2 + 2 * SMALL.peers_max

@@ -1,4 +1,4 @@
-"""A peer that our user wants to know no more of."""
+"""A peer that our user wants to forget."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_all_that_waits_for_it_fails_and_nothing_of_it_stays() -> None:
 
 
 def test_no_table_keeps_its_name() -> None:
-    """Whatever it was told and asked before."""
+    """Whatever questions and news of it came before."""
     sid = b"a name that is nowhere else"
     table = Table()
     table.join(Q)
@@ -130,7 +130,7 @@ def test_an_acknowledgement_that_comes_late_has_no_effect() -> None:
 
 
 def test_one_that_is_alive_joins_again() -> None:
-    """Its user sees a restart: what was between the two is over."""
+    """Its user sees a restart: the former association is over."""
     cluster = joined(3)
     network = cluster.network
     one, other = cluster[b"N00"], cluster[b"N01"]
@@ -151,7 +151,7 @@ def test_one_that_is_alive_joins_again() -> None:
 
 
 def _reachable(root: object) -> list[object]:
-    """All objects of culm's and all containers that `root` leads to."""
+    """All objects of culm, and all containers, reachable from `root`."""
     seen: dict[int, object] = {}
     frontier = [root]
     while frontier:

@@ -1,6 +1,6 @@
-"""Those who hold numbers of ours that we no longer have: a synchronize message names them.
+"""Peers that hold former numbers of ours: a synchronize message names them.
 
-``CULM_OXEN_NUMBERS_SEEDS`` says how many stories of each kind to try.
+``CULM_OXEN_NUMBERS_SEEDS`` sets the number of stories of each kind.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SETBACK_S = 1.0
 STORIES = effort.seeds("OXEN_NUMBERS", usual=60, long=5_000)
 
 BOUND_S = 5.0
-"""Within so many seconds after the last fault both have joined, and hear each other."""
+"""Within this many seconds of the last fault both have joined, and hear each other."""
 
 
 def our_start(table: Table) -> Synchronize:
-    """The synchronize message that was sent last."""
+    """The last synchronize message sent."""
     return [each for each in table.messages(P) if isinstance(each, Synchronize)][-1]
 
 
@@ -113,9 +113,9 @@ def test_in_an_association_it_is_a_claim(distance: int) -> None:
 def test_a_new_life_that_names_our_number_at_once_hears_which_messages_are_over(
     acknowledged: bool,
 ) -> None:
-    """It would wait without end for what its former life has acknowledged.
+    """It would wait without end for messages that its former life has acknowledged.
 
-    That one never named our number, so it may have been made up, and nobody is asked.
+    The former life never named our number, so it may have been an invention, and is not asked.
     """
     table = Table()
     ours = table.join(P, broadcast=7, one=5)
@@ -134,7 +134,7 @@ def test_a_new_life_that_names_our_number_at_once_hears_which_messages_are_over(
 
 
 def test_a_new_life_is_never_sent_back_before_what_was_left_out() -> None:
-    """Its streams would go back, too, and messages that had come were forgotten."""
+    """Its streams would go back, too, and messages that had come would be forgotten."""
     table = Table()
     table.join(Q)
     table.tell_message(P, Synchronize(7, 5))
@@ -147,7 +147,7 @@ def test_a_new_life_is_never_sent_back_before_what_was_left_out() -> None:
     table.said()
     table.tell_message(P, Synchronize(2**40, 2**41, known=ours.one))
     assert our_start(table)._replace(known=5) == left_out
-    # Both are still under way, and say the new number.
+    # Both are still under way, with the new number.
     table.wait(3.0, alive=(P, Q))
     again = table.messages(P)
     assert Broadcast(ours.broadcast + 2, b"for P") in again
@@ -164,8 +164,8 @@ def test_what_a_former_life_has_said_is_repeated_in_vain(
 ) -> None:
     """Both lives have named our number, so it must not be the same for both.
 
-    Our streams would go back with the former one, and then wait without end for what was left out
-    and acknowledged.
+    Our streams would go back with the former one, and then wait without end for messages that were
+    skipped or acknowledged.
     """
     table = Table()
     table.tell_message(P, former)
@@ -198,7 +198,7 @@ class Pair:
 
     def __init__(self, seed: int) -> None:
         self.network = WatchedNetwork(seed=seed)
-        self.end = 0.0  # of all that goes wrong
+        self.end = 0.0  # of all faults
         self.rng = self.network.random("story")
         self.cluster = Cluster(self.network)
         self.one, self.other = (self.cluster.add(sid, self._build) for sid in (ONE, OTHER))
@@ -238,14 +238,14 @@ class Pair:
         )
 
     def suffer(self) -> None:
-        """Half of what is sent is lost, for a while or not at all, and no longer after that."""
+        """Half of all datagrams are lost, for a while or not at all, and none after that."""
         loss = self.rng.choice([0.0, 0.3, 0.5])
         self.network.set_conditions(Conditions(loss=loss, delay_min=0.001, delay_max=0.02))
         self.run(self.rng.choice([0.1, 0.5, 1.0, 2.0]))
         self.network.set_conditions(Conditions(delay_min=0.001, delay_max=0.02))
 
     def check(self) -> None:
-        """Both join, and stay so, and what is said then arrives."""
+        """Both join, and stay joined, and messages from then on arrive."""
         self.run(BOUND_S)
         assert self.have_joined(), (self.state(self.one, OTHER), self.state(self.other, ONE))
         self.end = self.network.clock.now
@@ -296,7 +296,7 @@ AHEAD = [Synchronize(90, 5), Synchronize(7, 90), Synchronize(90, 90)]
 def test_nothing_is_skipped_for_one_that_does_not_name_our_number(
     ahead: Synchronize, joined: bool, wrong: str
 ) -> None:
-    """What was skipped would be acknowledged as a duplicate, and nobody would get it."""
+    """Skipped messages would be acknowledged as duplicates, and never delivered."""
     table = Table()
     table.tell_message(P, Synchronize(7, 5))
     start = table.answer(P, P) if joined else our_start(table)
@@ -304,7 +304,7 @@ def test_nothing_is_skipped_for_one_that_does_not_name_our_number(
     table.said()
     known = {"none": 0, "below": ours - 1, "above": ours + 1}[wrong]
     table.tell_message(P, ahead._replace(known=known), id=99)
-    # If these were its numbers, and the first ones made up, it would wait for one that names them.
+    # If these were its numbers, and the first ones forged, it would wait for one that names them.
     named = [start._replace(known=ahead.one)] if ahead.one != start.known else []
     assert table.messages(P) == ([OneToOne(ours, b"")] if joined else named)
     assert table.node.dropped[DropReason.STALE_SYNCHRONIZE] == 1

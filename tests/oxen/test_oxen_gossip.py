@@ -1,4 +1,4 @@
-"""What gossip has room for, and who is told: whoever hears of others from one peer alone."""
+"""Room in gossip, and its receivers: nodes that hear of others from one peer alone come first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHERS = [b"N%02d" % index for index in range(31)]
 
 
 def test_the_one_link_to_a_server_is_always_told() -> None:
-    """Of 32 rows there is room for two or three; one server is in touch with another one only."""
+    """Of 32 rows two or three fit; one server is in touch with a single other one."""
     contacts = ContactTable(ME, 20.0)
     hub, lonely = OTHERS[7], b"N99"
     for sid in [*OTHERS, lonely]:
@@ -51,7 +51,7 @@ def test_the_one_link_to_a_server_is_always_told() -> None:
 
 @pytest.mark.parametrize(("resolution_s", "time_size"), [(1.0, 14), (0.3, 22)])
 def test_there_are_as_many_rows_as_have_room(resolution_s: float, time_size: int) -> None:
-    """With 64 bytes to spare, for keepalives and what is around rows and columns."""
+    """With 64 bytes to spare, for keepalives and for the frame of rows and columns."""
     sids = [b"server %03d" % index for index in range(12)]
     contacts = ContactTable(sids[0], 20.0)
     for sid in sids[1:]:
@@ -68,7 +68,7 @@ def test_there_are_as_many_rows_as_have_room(resolution_s: float, time_size: int
         assert gossip is not None
         assert sorted(gossip.columns) == sids
         size = len(encode_parcel(Parcel(body=gossip))) - none
-        size += len(gossip.rows) * (time_size - 5)  # nobody is in touch with itself: t0.0e
+        size += len(gossip.rows) * (time_size - 5)  # no node is in touch with itself: t0.0e
         assert 64 + size <= size_max < 64 + size + row_size
 
 
@@ -91,7 +91,7 @@ def test_who_depends_on_us_is_told_every_other_time() -> None:
 
 
 def test_nobody_has_to_wait_for_luck() -> None:
-    """All in the middle of a star are told in turn."""
+    """All nodes around a star's centre are told by turns."""
     table = Table()
     peers = [b"N%02d" % index for index in range(15)]
     for sid in peers:
@@ -106,7 +106,7 @@ def test_nobody_has_to_wait_for_luck() -> None:
 
 
 def test_who_joins_is_told_of_others_as_soon_as_it_has_proved_itself() -> None:
-    """Before it gets three times what it has sent only, which is too little for gossip."""
+    """Before that it gets three times what it has sent only, which is too little for gossip."""
     table = Table()
     table.join(b"A")
     table.said()
@@ -130,7 +130,7 @@ def test_who_joins_is_told_of_others_as_soon_as_it_has_proved_itself() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "star"), [(16, True), (32, False)])
 def test_nobody_alive_is_unreachable_without_loss(size: int, star: bool) -> None:
-    """In a star, and where one server reaches one other only; a minute is enough to give up."""
+    """In a star, and where one server reaches only one other; a minute is enough to give up."""
     network = Network(seed=size, conditions=Conditions(delay_min=0.005, delay_max=0.05))
     cluster = Cluster(network)
     names = [b"N%02d" % index for index in range(size)]

@@ -1,4 +1,4 @@
-"""What a peer, a forger or a careless user may try: nothing breaks, nothing grows."""
+"""Attempts by peers, forgers and careless users: nothing breaks, nothing grows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ABSURD = (2.0**62, -(2.0**62), 1e12, -1.0, 0.0, EPOCH + 1e6, EPOCH - 1e6, EPOCH)
 @pytest.mark.parametrize("time", ABSURD)
 @pytest.mark.parametrize("fr", [ME, P, Q, b"nobody"])
 def test_a_forged_table_cannot_make_live_peers_unreachable(time: float, fr: bytes) -> None:
-    """Times to come are clamped, what others say of our contacts is ignored."""
+    """Future times are clamped; others' claims about our contacts are ignored."""
     table = Table()
     for sid in (P, Q):
         table.join(sid)
@@ -83,7 +83,7 @@ def test_what_a_forger_claims_of_a_dead_peer_wears_off() -> None:
 
 
 def test_a_forger_who_attracts_a_message_gets_it_once_in_a_while_only() -> None:
-    """M claims links to everybody and drops what it is to forward; others deliver."""
+    """M claims links to all nodes, and drops messages to be forwarded; others deliver."""
     network = Network(seed=5, conditions=Conditions(delay_min=0.001, delay_max=0.01))
     cluster = Cluster(network)
     names = [b"A", b"B", b"C", b"D"]
@@ -102,7 +102,7 @@ def test_a_forger_who_attracts_a_message_gets_it_once_in_a_while_only() -> None:
     lies = encode_parcel(Parcel(body=Gossip({b"AA": [9e15] * 4}, names)))
 
     def forge(payload: bytes, source: object) -> None:
-        """Answers keepalives and synchronizes, so as to be believed; forwards nothing."""
+        """Answers keepalives and synchronizes, to be believed; forwards nothing."""
         parcel = decode_parcel(payload)
         body = parcel.body
         if parcel.ka is not None:
@@ -132,9 +132,10 @@ def test_a_forger_who_attracts_a_message_gets_it_once_in_a_while_only() -> None:
 
 
 def parcels_in_circles() -> int:
-    """How many parcels a message makes whose way, a forger says, is always another one's.
+    """The number of parcels that a message becomes when a forger claims that its way leads over
+    others.
 
-    Nobody reaches Z.  M tells A, B, C and D that the three others do.
+    Z is out of reach.  M tells A, B, C and D that the three others reach it.
     """
     network = Network(seed=8, conditions=Conditions(delay_min=0.001, delay_max=0.01))
     cluster = Cluster(network)
@@ -165,8 +166,8 @@ def parcels_in_circles() -> int:
     network.send = send  # type: ignore[method-assign,assignment]
     for tenth in range(100):
         for sid, neighbour in zip(names[:4], [*names[1:4], names[0]], strict=True):
-            deliver(neighbour, sid, lies)  # who is believed: of a stranger nobody is
-        if tenth == 40:  # nobody takes the direct link for usable any more
+            deliver(neighbour, sid, lies)  # in a known node's name: strangers are not believed
+        if tenth == 40:  # the direct link counts as usable no longer
             under_way.clear()
             cluster[b"A"].call("send", to=b"Z", data=b"x")
         network.run(5.1 + tenth / 10)
@@ -176,7 +177,7 @@ def parcels_in_circles() -> int:
 def test_a_forger_cannot_send_messages_in_circles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six seconds, some eight deliveries, each forwarded at most once by each of three."""
     assert parcels_in_circles() < 60
-    # And without the memory of what was forwarded it would be a storm: the test can tell.
+    # And without the memory of forwarded parcels it would be a storm: the test can tell.
     monkeypatch.setattr(ForwardMemory, "admit", lambda *_, **__: 0)
     assert parcels_in_circles() > 500
 
@@ -259,7 +260,7 @@ def test_a_full_queue_is_said_and_changes_nothing() -> None:
 
 
 def test_who_only_wants_to_join_blocks_no_broadcast() -> None:
-    """Its queue would overflow: let it begin with later messages."""
+    """Its queue would overflow: it may begin with later messages."""
     table = Table(limits=Limits(queue_max=4))
     table.join(Q)
     table.tell_message(P, Synchronize(0, 0))
@@ -286,7 +287,7 @@ def test_calls_at_the_wrong_time_or_with_wrong_names() -> None:
     assert code(node.join, b"x" * 33) is ErrorCode.BAD_SID
     assert node.state is State.IDLE
     assert node.next_deadline() is None
-    # Numbers are made of the time: without it two starts would be taken for one.
+    # Numbers are made from the time: without it two starts would look like one.
     assert code(node.start) is ErrorCode.NO_TIME
     assert code(node.join, P) is ErrorCode.NO_TIME
     assert node.state is State.IDLE
@@ -317,7 +318,7 @@ def test_servers_beyond_the_limits_are_not_known() -> None:
     with pytest.raises(LocalProtocolError) as caught:
         table.node.join(b"z")
     assert caught.value.code is ErrorCode.PEERS_LIMIT
-    table.node.join(b"x1")  # is known
+    table.node.join(b"x1")  # already known
     table.wait(81.0, alive=(b"p",))
     assert sorted(table.node.peers()) == [b"p"]
     table.node.join(b"z")
@@ -337,14 +338,14 @@ def test_messages_beyond_the_window_are_not_acknowledged() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 39, 40, 839])
 def test_an_inbox_that_is_not_looked_at_is_bounded(size: int) -> None:
-    """A datagram counts with its overhead and its source's ID, so that many small ones do."""
+    """A datagram counts with its overhead and its source's ID, so that many small ones count."""
     table = Table(limits=Limits(inbox_size_max=2000))
     for _ in range(300):
         table.node.receive_datagram(bytes(size), source=P)
     table.drain()
     kept = 2000 // (size + 160 + len(P))
     assert table.node.dropped[DropReason.INBOX_FULL] == 300 - kept
-    # What has been looked at makes room.
+    # Taking them makes room.
     for _ in range(kept + 1):
         table.node.receive_datagram(bytes(size), source=P)
     assert table.node.dropped[DropReason.INBOX_FULL] == 301 - kept

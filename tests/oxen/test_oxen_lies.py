@@ -1,4 +1,4 @@
-"""What somebody says in a member's name: nothing comes of it, or not for long."""
+"""Forgeries in a member's name: they have no effect, or not for long."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ ONE, OTHER = b"N01", b"N02"
 NEAR = [-(2**25), -1, 0, 1, 2**25]
 FAR = [-(2**40), 2**40, 2**62, 2**63 - 1]
 
-# What one that answers at once may take if a message is lost three times.
+# The time of a peer that answers at once, if a message is lost three times.
 PATIENCE_S = (1 + 2 + 4) * Timing().redelivery_min_s
 
 
 def forge(network: Network, source: bytes, to: bytes, message: Message) -> None:
-    """Let somebody say `message` in the name of `source`."""
+    """Send `message` in the name of `source`."""
     body = MessageData(to, source, 1, write_message(message))
     network.send(source, to, encode_parcel(Parcel(body=body)))
 
@@ -57,7 +57,7 @@ def forge(network: Network, source: bytes, to: bytes, message: Message) -> None:
 def pair(keys: list[bytes] | None = None, ahead_s: float = 0.0) -> Cluster:
     """Two nodes that have not started.
 
-    ahead_s: of all other clocks, that of a node that has restarted.
+    ahead_s: the lead of a restarted node's clock over the others.
     """
     conditions = Conditions(delay_min=0.001, delay_max=0.02)
     network = OverheardNetwork(seed=1, conditions=conditions)
@@ -84,7 +84,7 @@ def have_joined(cluster: Cluster) -> bool:
 
 
 def met(cluster: Cluster) -> Cluster:
-    """The same two, that have joined and heard each other."""
+    """The same two, joined, with each having heard the other."""
     cluster[ONE].call("start")
     cluster[OTHER].call("join", sid=ONE)
     assert cluster.network.run(3.0, done=lambda: have_joined(cluster))
@@ -93,13 +93,13 @@ def met(cluster: Cluster) -> Cluster:
 
 
 def numbers(cluster: Cluster, sid: bytes, to: bytes) -> tuple[int, int]:
-    """The last that `sid` has sent to `to` in order, broadcasts first."""
+    """The last numbers from `sid` to `to` in order, broadcasts first."""
     assert isinstance(cluster.network, OverheardNetwork)
     return cluster.network.numbers[sid, to]
 
 
 def talk(cluster: Cluster) -> None:
-    """What both say arrives, and nothing else."""
+    """Messages of both arrive, and nothing else."""
     network = cluster.network
     begin = network.clock.now
     for host, to in ((cluster[ONE], OTHER), (cluster[OTHER], ONE)):
@@ -115,7 +115,7 @@ def talk(cluster: Cluster) -> None:
 
 
 def told(host: Host, since: float) -> list[Event]:
-    """What its user was told of peers."""
+    """Its user's news of peers."""
     kinds = (PeerJoined, PeerLeft, PeerReachable, PeerUnreachable)
     return [event for time, event in host.events if time >= since and isinstance(event, kinds)]
 
@@ -140,7 +140,7 @@ def test_a_goodbye_that_does_not_name_our_number_is_not_believed(by: int, known:
 
 
 def test_one_that_does_not_leave_after_its_goodbye_is_back_after_a_while() -> None:
-    """Somebody has heard our number, and says goodbye in its name, with messages to come."""
+    """A stranger has heard our number, and says goodbye in its name, with messages to come."""
     cluster = met(pair())
     network = cluster.network
     begin = network.clock.now
@@ -166,7 +166,7 @@ def test_who_is_there_first_with_made_up_numbers_keeps_nobody_out(
     by: int, both: bool, after_s: float
 ) -> None:
     """They count until the peer names our number, which it does before it has joined."""
-    cluster, heard = pair(), met(pair())  # the same two: what they will say is known before
+    cluster, heard = pair(), met(pair())  # the same two: their later words are known in advance
     network = cluster.network
     cluster[ONE].call("start")
     cluster[OTHER].call("join", sid=ONE)
@@ -185,8 +185,8 @@ def test_who_is_there_first_with_made_up_numbers_keeps_nobody_out(
 def test_two_that_are_both_forestalled_do_not_wait_until_they_forget_each_other(
     ahead: tuple[int, int],
 ) -> None:
-    """Each named only the number that was made up, and heard nobody who did not name its own."""
-    cluster, heard = pair(), met(pair())  # the same two: what they will say is known before
+    """Each named only the forged number, and heard no peer that did not name its own."""
+    cluster, heard = pair(), met(pair())  # the same two: their later words are known in advance
     network = cluster.network
     cluster[ONE].call("start")
     cluster[OTHER].call("join", sid=ONE)
@@ -204,7 +204,7 @@ def test_two_that_are_both_forestalled_do_not_wait_until_they_forget_each_other(
 def test_one_that_restarts_by_another_clock_and_asks_nobody_is_noticed(
     ahead_s: float, sealed: bool
 ) -> None:
-    """It answers keepalives, as its former life did, and to its clock all gossip is old."""
+    """It answers keepalives, as its former life did, and by its clock all gossip is old."""
     cluster = met(pair(list(KEYS[:1]) if sealed else None, ahead_s))
     begin = cluster.network.clock.now
     cluster[OTHER].crash()
@@ -219,7 +219,7 @@ def test_one_that_restarts_by_another_clock_and_asks_nobody_is_noticed(
 
 
 def test_what_was_said_with_made_up_numbers_is_delivered_again_with_its_own() -> None:
-    """We have joined with made-up numbers, which are near: the peer had not joined yet."""
+    """We have joined with forged numbers, which are close: the peer had not joined yet."""
     table = Table()
     table.tell_message(P, Synchronize(7 + 2**20, 5 + 2**20))
     ours = table.answer(P, P).one
@@ -228,7 +228,7 @@ def test_what_was_said_with_made_up_numbers_is_delivered_again_with_its_own() ->
     table.tell_message(P, OneToOne(6, b"x"), id=10)
     assert table.acknowledged() == [9, 10]
     assert table.events()[-1] == MessageReceived(peer=P, data=b"x", delivery=Delivery.IN_ORDER)
-    # That was the first time that it has named our number: it has begun, and does not go back.
+    # It has now named our number for the first time: it has begun, and does not go back.
     table.tell_message(P, Synchronize(7, 5, known=ours), id=11)
     table.tell_message(P, OneToOne(6, b"y"), id=12)
     assert table.acknowledged() == [11, 12]
@@ -263,7 +263,7 @@ def test_messages_that_overtake_the_first_that_names_us_are_not_forgotten(
 
 
 def test_a_goodbye_with_made_up_numbers_is_void_when_its_own_come() -> None:
-    """It was kept for as long as one that leaves is waited for."""
+    """It was kept for the waiting time of a leaving peer."""
     table = Table()
     table.tell_message(P, Synchronize(7 + 2**20, 5 + 2**20))
     ours = table.answer(P, P).one
@@ -282,7 +282,7 @@ def test_a_goodbye_with_made_up_numbers_is_void_when_its_own_come() -> None:
 
 
 def test_one_that_has_restarted_is_not_acknowledged_by_one_that_leaves() -> None:
-    """It would wait for messages of an association that there is not any more."""
+    """It would wait for messages of an association that no longer exists."""
     table = Table()
     table.join(P)
     table.node.send_in_order(P, b"x")
@@ -322,13 +322,13 @@ def test_another_claim_is_asked_about_from_that_moment_on(over: bool) -> None:
 
 
 def wait_for_claim(table: Table, *, over: bool) -> None:
-    """Wait until the time that `P` has for its answer is just over, or just not."""
+    """Wait until just after the deadline for the answer of `P`, or just before."""
     table.wait(PATIENCE_S + (1e-6 if over else -1e-6))
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_numbers_that_were_made_up_are_named_no_more_in_what_is_skipped(waits: bool) -> None:
-    """A broadcast that has no room is told of with the peer's number, which has to be its own."""
+    """A skipped broadcast is reported with the peer's number, which has to be its own."""
     table = Table(limits=Limits(queue_max=1))
     table.tell_message(P, Synchronize(7, 5 + 2**20))
     ours = table.answer(P, P).one
@@ -353,7 +353,7 @@ def test_numbers_that_were_made_up_are_named_no_more_in_what_is_skipped(waits: b
 
 
 def challenges(table: Table, ours: Synchronize) -> list[Parcel]:
-    """Those that were sent, to whomever, since that was asked last."""
+    """Challenges since the last call, whatever their receiver."""
     asked = write_message(OneToOne(ours.one, b""))
     return [
         parcel
@@ -388,7 +388,7 @@ def test_a_claim_draws_three_times_its_bytes_at_most(
 
 
 def test_claims_that_are_believed_of_one_that_is_down_draw_no_more() -> None:
-    """Nobody has proved to be there since."""
+    """No server has proved its presence since."""
     table = Table()
     table.join(b"Q")
     table.join(P)
@@ -411,7 +411,7 @@ def test_claims_that_are_believed_of_one_that_is_down_draw_no_more() -> None:
 
 @pytest.mark.parametrize("queued", [0, 1, 20])
 def test_one_that_has_restarted_is_believed_at_its_third_word(queued: int) -> None:
-    """It was asked twice at least by then, however much else is under way."""
+    """By then it has been asked at least twice, however much else is under way."""
     table = Table()
     ours = table.join(P)
     for _ in range(queued):

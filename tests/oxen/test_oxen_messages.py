@@ -1,4 +1,4 @@
-"""Parcels in both dialects: what they look like, and what is none."""
+"""Parcels in both dialects: valid and invalid ones."""
 
 from __future__ import annotations
 

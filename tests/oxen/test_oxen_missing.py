@@ -1,4 +1,4 @@
-"""A receiver that waits for what its sender counts as delivered: it asks, and both start anew."""
+"""A receiver waits for messages that count as delivered: it asks, and both sides start anew."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def last(kind: bytes) -> int:
 
 
 def questions(table: Table) -> list[tuple[int | None, Message]]:
-    """The questions for missing messages that were sent since this was asked last."""
+    """The questions for missing messages since the last call."""
     return [
         (body.id, read_message(body.d))
         for body in table.bodies(MessageData, P)
@@ -73,7 +73,7 @@ def wait_for_question(table: Table) -> int:
     return id
 
 
-# -- who waits ------------------------------------------------------------------------------
+# -- the waiting side ----------------------------------------------------------------------
 
 
 @each_kind
@@ -82,7 +82,7 @@ def test_one_that_waits_for_long_asks_whether_the_message_will_ever_come(kind: b
     table.tell_message(P, KINDS[kind](last(kind) + 3, b"early"))
     table.said()
     table.wait(9.0, alive=(P,))
-    assert questions(table) == []  # by then it would have been sent again, several times
+    assert questions(table) == []  # by then it would have been redelivered several times
     table.wait(3.0, alive=(P,))
     assert [message for _, message in questions(table)] == [Missing(kind, last(kind) + 1)]
 
@@ -95,7 +95,7 @@ def test_one_that_refuses_all_as_too_far_ahead_asks_as_well(kind: bytes) -> None
         table.wait(5.0, alive=(P,))
     assert {message for _, message in questions(table)} == {Missing(kind, last(kind) + 1)}
     table.wait(1000.0, alive=(P,))
-    assert len(questions(table)) <= 1  # nobody insists: it was forged
+    assert len(questions(table)) <= 1  # no repetition: it was forged
 
 
 @each_kind
@@ -144,7 +144,7 @@ def test_the_answer_that_it_never_comes_starts_both_anew(kind: bytes) -> None:
     assert isinstance(start, Synchronize)
     assert start.one > ours.one + 2**26
     assert start.known == 0
-    # Whatever is left of the association is not taken; the new one is.
+    # The old association takes no more messages; the new one does.
     table.tell_message(P, KINDS[kind](last(kind) + 3, b"of the former"))
     assert table.acknowledged() == []
     table.tell_message(P, Synchronize(70, 2**40, known=start.one))
@@ -157,7 +157,7 @@ def test_the_answer_that_it_never_comes_starts_both_anew(kind: bytes) -> None:
 
 
 def test_the_answer_counts_only_while_that_message_is_missing() -> None:
-    """It came after all, and the peer got the acknowledgement of that before the question."""
+    """It came after all, and the peer got its acknowledgement before the question."""
     table, _ = joined()
     table.tell_message(P, OneToOne(8, b"early"))
     id = wait_for_question(table)
@@ -192,7 +192,7 @@ def test_one_that_leaves_starts_nothing_anew() -> None:
 
 
 def test_one_that_leaves_asks_nothing() -> None:
-    """Its goodbye ends what its peer would send: what it says itself would fail with that."""
+    """Its goodbye ends the peer's sending: its own words would fail with that."""
     table, _ = joined()
     table.node.send(P, b"x")
     table.node.leave()
@@ -201,7 +201,7 @@ def test_one_that_leaves_asks_nothing() -> None:
     assert questions(table) == []
 
 
-# -- who is asked ---------------------------------------------------------------------------
+# -- the sending side ----------------------------------------------------------------------
 
 
 def acknowledges(table: Table, message: Message) -> bool:
@@ -247,7 +247,7 @@ def test_what_was_lost_or_waits_for_the_window_is_still_to_come() -> None:
 
 
 def test_what_is_left_out_is_said_by_the_message_that_tells_so() -> None:
-    """A broadcast for which its queue has no room is skipped: that comes, and is no loss."""
+    """A broadcast for which its queue has no room is skipped: it is reported, and is no loss."""
     table, start = joined()
     table.join(Q)
     while table.node.peers()[P].queued < Limits().queue_max:
@@ -266,11 +266,11 @@ def test_nobody_answers_for_an_association_that_there_is_not(state: str) -> None
     assert not acknowledges(table, Missing(b"1", 2**62))
 
 
-# -- both ----------------------------------------------------------------------------------
+# -- both sides ----------------------------------------------------------------------------
 
 
 class Forger:
-    """Acknowledges in the receiver's name what never arrives there."""
+    """Acknowledges in the receiver's name messages that never arrive there."""
 
     def __init__(self, kind: bytes, *, seed: int = 1) -> None:
         self.network = network = Network(
@@ -324,7 +324,7 @@ class Forger:
 @each_kind
 @pytest.mark.parametrize("forged", [1, 3, 2 * LIMITS.window_max])
 def test_a_forged_acknowledgement_stops_a_stream_for_seconds_only(kind: bytes, forged: int) -> None:
-    """Both users learn that something was lost, and what is sent from then on arrives."""
+    """Both users learn of a loss, and messages from then on arrive."""
     forger = Forger(kind)
     network = forger.network
     with network:
@@ -349,6 +349,6 @@ def test_a_forged_acknowledgement_stops_a_stream_for_seconds_only(kind: bytes, f
     got = MessageReceived(peer=P, data=b"after", delivery=DELIVERIES[kind])
     assert forger.told(Q, MessageReceived)[-1] == got
     assert len(forger.told(P, Delivered)) >= forged
-    if kind == b"b":  # nobody else notices anything
+    if kind == b"b":  # no other node notices anything
         assert len(forger.told(b"R", MessageReceived)) == forged + 2
     assert not forger.told(b"R", PeerLeft, PeerForgotten)

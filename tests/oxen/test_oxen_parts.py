@@ -1,4 +1,4 @@
-"""The node's parts by themselves, the clever ones against a plain twin."""
+"""The node's parts by themselves, the clever ones compared with a plain twin."""
 
 from __future__ import annotations
 
@@ -143,14 +143,14 @@ def test_later_attempts_take_other_ways() -> None:
 
 
 def test_one_known_way_is_taken_three_times_of_four() -> None:
-    """Were it every other time only, a message over k links would take 2^k attempts."""
+    """With every other time only, a message over k links would take 2^k attempts."""
     routes = routes_over(table("ME-A", "ME-B", "A-Z"))
     tried = [routes.hop(b"Z", NOW, attempt=attempt) for attempt in range(12)]
     assert tried == [b"A", b"A", b"A", b"Z", b"A", b"A", b"A", b"B", b"A", b"A", b"A", b"Z"]
 
 
 def test_where_every_way_is_known_they_are_taken_in_turn() -> None:
-    """Of a parcel that comes from the one for whom it is, nothing else is left."""
+    """A parcel that comes from its own receiver leaves no other way."""
     routes = routes_over(table("ME-A", "ME-B", "A-Z", "B-Z"))
     tried = [routes.hop(b"Z", NOW, attempt=attempt, avoid=(b"Z",)) for attempt in range(6)]
     assert tried == [b"A", b"B"] * 3
@@ -186,7 +186,7 @@ def test_avoided_neighbours_are_avoided() -> None:
     ("source", "expected"), [(b"A", [0.02, 0.04, 0.08, 0.16, 0.32]), (b"B", [0.4, 0.8, 1.6, 3.2])]
 )
 def test_forwarding_again_needs_intervals_that_double(source: bytes, expected: list[float]) -> None:
-    """From the neighbour it came from first, and from another one."""
+    """From its first neighbour, and from another one."""
     memory = ForwardMemory(again_s=0.02, first_s=0.4, last_s=5.0, size_max=100)
     assert memory.admit("x", b"A", 0.0) == 0
     allowed = [0.0]
@@ -267,7 +267,7 @@ def test_only_the_lively_are_introduced() -> None:
 
 
 def test_nothing_is_told_of_those_who_are_in_touch_with_nobody() -> None:
-    """Neither a row of contacts that are all old, nor a column of somebody out of reach."""
+    """Neither a row of contacts that are all old, nor a column of a server out of reach."""
     contacts = table("ME-A", "ME>B")
     for sid in (b"A", b"B"):
         contacts.add(b"dead")
@@ -331,7 +331,7 @@ def test_the_age_of_a_synchronize_message() -> None:
 
 
 def test_a_life_is_told_from_another_by_the_number_of_broadcasts() -> None:
-    """With a clock that was set back both can begin an association at the same time of it."""
+    """With a clock that was set back, both can begin an association at the same time by it."""
     incoming = Incoming(Synchronize(2**41, 2**40), 10)
     assert incoming.age_of(Synchronize(2**41 + RESTART_GAP - 1, 2**40 + 9)) is Age.SAME
     assert incoming.age_of(Synchronize(2**41 + RESTART_GAP, 2**40 + 9)) is Age.NEWER
@@ -369,7 +369,7 @@ def test_a_node_that_starts_later_has_greater_numbers_than_were_used() -> None:
 def test_numbers_give_way_to_newer_ones_unless_their_sender_has_named_ours(
     number: int, vouched: bool, believed: set[Age]
 ) -> None:
-    """Those that no server begins with, somebody has made up: they give way to any."""
+    """Numbers with which no server begins are forged: they give way to any."""
     incoming = Incoming(Synchronize(0, number), 10, vouched=vouched)
     assert {age for age in Age if incoming.gives_way_to(age)} == believed
 
@@ -420,7 +420,7 @@ def test_a_queue_sends_all_once_and_ends_empty(
 
     def take() -> None:
         for item in queue.ready(0.0):
-            if item.order == item.first:  # what was overtaken may be sent again
+            if item.order == item.first:  # overtaken ones may be sent again
                 sent.append(item.number)
                 in_flight.append(item.id)
 
@@ -441,7 +441,7 @@ def test_a_queue_sends_all_once_and_ends_empty(
 
 
 def test_neither_stream_holds_up_the_other() -> None:
-    """Both have more to send than there is room for: each in its turn."""
+    """Both have more to send than there is room for: they take turns."""
     queue = outgoing(window=200)
     for number in range(1, 101):
         queue.add(number, Delivery.IN_ORDER, b"")
@@ -545,7 +545,7 @@ def test_the_table_is_printed() -> None:
 
 @pytest.mark.parametrize("name", list(Limits.__dataclass_fields__))
 def test_limits_are_positive(name: str) -> None:
-    """But for two, of which there need be nothing."""
+    """Except for two, which may be zero."""
     low = 0 if name in ("message_size_max", "tags_size_max") else 1
     with pytest.raises(ValueError, match=name):
         Limits(**{name: low - 1})

@@ -1,4 +1,4 @@
-"""Messages larger than a datagram: in pieces, by the streams that are in order."""
+"""Messages larger than a datagram: in pieces, over the ordered streams."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_the_last_in_the_queue_may_exceed_it_by_its_pieces() -> None:
 
 
 def test_it_is_delivered_when_all_pieces_are() -> None:
-    """Whatever the order in which they are acknowledged."""
+    """In whatever order they are acknowledged."""
     for order in permutations(range(3)):
         table = joined()
         number = table.node.send_in_order(P, bytes(3 * (ALONE - 1)))
@@ -315,7 +315,7 @@ def test_who_has_said_nothing_of_pieces_takes_none() -> None:
     assert table.events() == [received(b"whole")]
 
 
-# -- those who mean no good --------------------------------------------------------------------
+# -- malicious peers ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("position", [MIDDLE, LAST])
@@ -395,7 +395,7 @@ def test_numbers_beyond_all_bounds_are_malformed(number: int) -> None:
 
 
 def test_memory_stays_within_bounds_whatever_is_begun() -> None:
-    """Empty pieces, full ones, holes, and beginnings that nothing follows."""
+    """Empty pieces, full ones, holes, and beginnings without a continuation."""
     limits = Limits(datagram_size_max=400, message_size_max=9_000, assemblies_max=2, window_max=4)
     table = Table(limits=limits)
     for sid in (P, Q, R):
@@ -409,7 +409,7 @@ def test_memory_stays_within_bounds_whatever_is_begun() -> None:
                 table.tell_message(sid, one(number, *piece))
             table.said()
         table.events()
-        gc.collect()  # what waits for that is not held by the node
+        gc.collect()  # waiting garbage is not held by the node
         grown, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -421,7 +421,7 @@ def test_memory_stays_within_bounds_whatever_is_begun() -> None:
 def test_who_finds_no_place_waits_for_one() -> None:
     table = full()
     assert not begun(table)
-    table.tell_message(Q, Broadcast(1, b"whole"))  # which needs none
+    table.tell_message(Q, Broadcast(1, b"whole"))  # which needs no place
     table.tell_message(P, one(2, LAST, b"b"))
     assert begun(table)
     assert [event.data for event in table.events() if isinstance(event, MessageReceived)] == [
@@ -447,7 +447,7 @@ def test_who_starts_anew_in_the_middle_has_no_place_any_more() -> None:
 
 
 def test_who_gives_it_up_in_the_middle_has_no_place_any_more() -> None:
-    """It goes on after what its user was told to have failed."""
+    """It goes on after the messages whose failure was reported to its user."""
     table = full()
     table.tell_message(P, Synchronize(0, 5, known=table.starts[P].one))
     assert begun(table)
@@ -462,7 +462,7 @@ def test_who_is_forgotten_has_no_place_any_more() -> None:
 
 
 def test_the_dead_make_room_for_the_living() -> None:
-    """One that was given up may come back and go on, unless its place is needed."""
+    """A peer that was given up may come back and go on, unless its place is needed."""
     table = full()
     table.wait(100.0, alive=(Q,))
     assert table.events() == [PeerUnreachable(peer=P)]
@@ -483,7 +483,7 @@ def test_one_that_was_given_up_goes_on_where_it_was() -> None:
     assert table.events() == [received(b"ab")]
 
 
-# -- two of ours -------------------------------------------------------------------------------
+# -- two real nodes ----------------------------------------------------------------------------
 
 
 def pair(loss: float, *limits: Limits) -> Cluster:

@@ -1,4 +1,4 @@
-"""More large messages or servers than there are places: each gets in, and waits alone."""
+"""More large messages or servers than places: each gets in, and waits alone."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_dead_keep_nobody_out(others: int, keys: list[bytes]) -> None:
 
 
 def test_whoever_proves_nothing_takes_no_place_of_one_that_is_given_up() -> None:
-    """Strangers come and go; the peer that was cut off is known all the time, and comes back."""
+    """Strangers come and go; the peer that was cut off remains known, and comes back."""
     table = Table(limits=Limits(peers_max=1, candidates_max=2))
     table.join(b"P")
     table.wait(100.0)

@@ -1,4 +1,4 @@
-"""Nobody is sent much who has not proved that he asked for it.
+"""Nobody is sent much before proving that it asked for it.
 
 Source: RFC 9000, section 8: at most three times the bytes that came, until an address is validated.
 """
@@ -182,7 +182,7 @@ def test_a_guess_is_no_proof() -> None:
 
 
 def test_who_restarted_and_forgot_is_asked_by_those_who_remember() -> None:
-    """A peer that takes us for one of its own says nothing but gossip."""
+    """A peer that still counts us among its own sends nothing but gossip."""
     table = Table()
     table.gossip(b"P", P={ME: table.now})
     messages = [read_message(body.d) for body in table.bodies(MessageData, b"P")]
@@ -190,7 +190,7 @@ def test_who_restarted_and_forgot_is_asked_by_those_who_remember() -> None:
 
 
 def test_made_up_servers_keep_nobody_out() -> None:
-    """Some thousand of them, while somebody joins: each takes the place of another."""
+    """Some thousand of them, while a server joins: each takes the place of another."""
     limits = Limits(candidates_max=8, peers_max=16)
     table = Table(limits=limits)
     for index in range(1000):
@@ -246,7 +246,7 @@ def test_made_up_servers_make_room_for_those_that_are_named() -> None:
 
 
 def test_a_cluster_sends_no_more_to_a_victim_than_three_times_what_came() -> None:
-    """Small datagrams of all kinds to all of sixteen, in the name of one that never asked."""
+    """Small datagrams of all kinds to all sixteen nodes, in the name of one that never asked."""
     network = Network(seed=3, conditions=Conditions(delay_min=0.001, delay_max=0.01))
     cluster = Cluster(network)
     names = [b"N%02d" % index for index in range(8)]
@@ -303,7 +303,7 @@ RUMOURS = {
 def test_a_rumour_in_a_members_name_draws_three_times_its_bytes_at_most(
     kind: str, repeats: int
 ) -> None:
-    """Decision 20: wherever they go, as long as those of whom it tells do not answer."""
+    """Decision 20: wherever they go, as long as the servers they mention do not answer."""
     table = Table()
     for sid in (b"P", b"Q"):
         table.join(sid)
@@ -363,15 +363,15 @@ def _drawn_by_rumours(rumours: int) -> int:
 
 
 def test_a_rumour_that_a_silent_member_is_there_draws_three_times_its_bytes_at_most() -> None:
-    """Somebody has Q say every ten seconds that it reaches P, which is gone: nobody gives it up."""
+    """Q is made to say every ten seconds that it reaches P, which is gone: P is not given up."""
     rumour = encode_parcel(Parcel(body=Gossip({b"Q": [EPOCH]}, [b"P"])))
     silence, rumours = _drawn_by_rumours(0), 30
-    # Signs of life are asked for at falling intervals in any case.
+    # Keepalives are asked for at falling intervals in any case.
     assert _drawn_by_rumours(rumours) - silence <= 3 * rumours * len(rumour)
 
 
 def test_a_silent_member_that_others_reach_is_asked_and_gets_everything_when_it_answers() -> None:
-    """Our parcels were lost for longer than we would have waited without the others."""
+    """Our parcels were lost for longer than our patience without the others' help."""
     table = Table()
     for sid in (b"P", b"Q"):
         table.join(sid)
@@ -412,7 +412,7 @@ def test_a_datagram_too_small_to_pay_for_a_question_to_one_given_up_draws_none()
 
 
 def test_those_of_whom_many_tell_are_reached_all_the_same() -> None:
-    """Each portion of gossip pays for some, and those that answer for themselves."""
+    """Each portion of gossip pays for some, and those that answer pay for themselves."""
     table = Table()
     table.join(b"P")
     rumour = RUMOURS["gossip of many"]

@@ -1,4 +1,4 @@
-"""Queues are for each peer: one that is slow, or dead, hurts itself."""
+"""Each peer has its own queue: a slow or dead one hurts only itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUEUE_MAX = 8
 
 
 class Three:
-    """Three nodes, of which the first speaks to the others."""
+    """Three nodes, the first of which talks to the others."""
 
     def __init__(self, message_size_max: int = 0) -> None:
         self._message_size_max = message_size_max
@@ -55,7 +55,7 @@ class Three:
         self.network.run(self.network.clock.now + seconds)
 
     def pause(self) -> None:
-        """The last node does not hear anything any more."""
+        """The last node stops hearing anything."""
         self.network.partition(NAMES[:2], NAMES[2:])
 
     def broadcast(
@@ -168,7 +168,7 @@ def test_a_full_queue_has_room_again() -> None:
 @pytest.mark.parametrize("size", [1, 3_000])
 @pytest.mark.parametrize("count", [1, 2, 3 * QUEUE_MAX])
 def test_a_broadcast_is_for_those_who_have_joined(size: int, count: int) -> None:
-    """One that is about to join begins with those after that, and nobody is told of it before."""
+    """A peer that is about to join begins with the next ones, and is not reported before."""
     three = Three(message_size_max=4_000)
     newcomer, network = three.cluster[NAMES[2]], three.network
     newcomer.crash()
@@ -179,7 +179,7 @@ def test_a_broadcast_is_for_those_who_have_joined(size: int, count: int) -> None
         return three.speaker.machine.peers()[NAMES[2]].state
 
     assert network.run(network.clock.now + 5.0, done=lambda: state() is PeerState.SYNCHRONIZING)
-    three.pause()  # so that it stays so for a while
+    three.pause()  # so that it stays in that state for a while
     begin = network.clock.now
     for index in range(count):
         assert three.broadcast(index, size=size)

@@ -1,4 +1,4 @@
-"""A cluster with a key: what was not sealed with it, by that server for this one, is nothing."""
+"""A cluster with a key: anything not sealed with it, by that server for this one, is ignored."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def table(keys: Sequence[bytes] = (OLD,), **config: Any) -> Table:
 
 
 def heard(table: Table, datagram: bytes, source: bytes = P) -> bool:
-    """Whether anything comes of that datagram."""
+    """Whether that datagram has any effect."""
     before = table.node.dropped
     counts = [before[reason] for reason in (DropReason.UNAUTHENTICATED, DropReason.REPLAYED)]
     table.node.receive_datagram(datagram, source=source)
@@ -245,7 +245,7 @@ def test_who_starts_anew_begins_to_count_anew() -> None:
     assert heard(table_, sealed(start(), 1, life=LATER))
     assert not heard(table_, sealed(start(), 1, life=LATER))
     assert not heard(table_, sealed(start(), 9))
-    assert not heard(table_, sealed(start(), 10))  # sent before that, or so somebody says
+    assert not heard(table_, sealed(start(), 10))  # sent earlier, or so it claims
 
 
 @pytest.mark.parametrize("silence", [0.0, 19.0, 100.0, 10_000.0])
@@ -253,7 +253,7 @@ def test_who_starts_anew_begins_to_count_anew() -> None:
 def test_a_sealed_datagram_counts_once_however_often_its_sender_restarts(
     silence: float, lives: int
 ) -> None:
-    """Decision 19: also when it has been silent for long since."""
+    """Decision 19: even after a long silence."""
     table_ = table()
     datagrams = [
         sealed(start(), counter, life=bytes(5) + bytes([life]) + b"salt of P.")
@@ -275,7 +275,7 @@ def test_a_former_life_that_never_was_heard_is_not_heard_later() -> None:
 
 
 def test_a_server_whose_clock_was_set_back_is_told_and_goes_on() -> None:
-    """It is told once a second at most, and whoever repeats what was heard is told nothing."""
+    """It is told once a second at most, and replays are told nothing."""
     table_ = table()
     heard(table_, sealed(start(), life=LATER))
     table_.said()
@@ -303,7 +303,7 @@ def test_a_life_begins_anew_after_the_latest_that_is_known(milliseconds: int) ->
 
 
 def test_a_cluster_hears_one_whose_clock_was_set_back() -> None:
-    """It is heard again at once, and what its former life had sealed is not."""
+    """It is heard again at once, and the datagrams sealed by its former life are not."""
     cluster = cluster_of(3, keys=[OLD], setback_s=86_400)
     network = cluster.network
     recorded: list[tuple[Any, bytes]] = []
@@ -362,7 +362,7 @@ def test_memory_for_sources_is_bounded() -> None:
 
 
 def test_memory_for_what_one_source_has_sent_is_bounded() -> None:
-    """A bit for each datagram of the window, and of others nothing."""
+    """A bit for each datagram of the window, and nothing for others."""
     table_ = table()
     before = retained_size(table_.node)
     for counter in range(1, 60):
@@ -372,7 +372,7 @@ def test_memory_for_what_one_source_has_sent_is_bounded() -> None:
 
 
 def test_who_is_forgotten_is_not_heard_as_before() -> None:
-    """Beyond the bound the one with the earliest life is forgotten, and told if it comes back."""
+    """Beyond the bound, the one with the earliest life is forgotten, and told so on its return."""
     table_ = table(limits=Limits(peers_max=1))
     lives = {b"x%d" % number: bytes(5) + bytes([number]) + bytes(10) for number in range(3)}
     for source, life in lives.items():
@@ -430,7 +430,7 @@ def test_datagrams_have_room_for_the_seal() -> None:
 
 def test_all_keys_open_and_the_first_seals() -> None:
     table_ = table([NEW, OLD])
-    assert heard(table_, sealed(start(), 1, key=OLD))  # the answer is opened with the first
+    assert heard(table_, sealed(start(), 1, key=OLD))  # the answer is opened with the first key
     assert heard(table_, sealed(start(), 2, key=NEW))
     assert not heard(table_, sealed(start(), 3, key=OTHER))
     assert not heard(table_, sealed(start(), 2, key=OLD))  # which came under the other one
@@ -472,7 +472,7 @@ def test_who_has_only_the_old_key_is_cut_off_in_the_end() -> None:
 def cluster_of(
     size: int, *, keys: Sequence[bytes], limits: Limits = DEFAULT_LIMITS, setback_s: float = 0.0
 ) -> Cluster:
-    """`setback_s`: of the clock of a node that starts anew."""
+    """`setback_s`: for the clock of a node that starts anew."""
     network = Network(seed=3, conditions=Conditions(delay_min=0.001, delay_max=0.01))
     cluster = Cluster(network)
     names = [b"N%d" % index for index in range(size)]
@@ -496,7 +496,7 @@ def cluster_of(
 
 
 def watch(network: Network) -> list[int]:
-    """The sizes of the datagrams that are sent from now on."""
+    """The sizes of the datagrams from now on."""
     sizes: list[int] = []
     send = network.send
 
@@ -537,11 +537,11 @@ def test_parcels_mean_what_they_mean_without_a_seal() -> None:
     assert table_.bodies(Gossip) is not None
 
 
-# -- who is forgotten ---------------------------------------------------------------------------
+# -- forgetting ---------------------------------------------------------------------------------
 
 
 def test_no_member_is_forgotten_for_those_who_come_and_go() -> None:
-    """Members that have run for long have the earliest lives of all."""
+    """Long-running members have the earliest lives of all."""
     table_ = table(limits=Limits(peers_max=2))
     assert heard(table_, sealed(start(), life=LIFE))
     for number in range(20):
@@ -552,7 +552,7 @@ def test_no_member_is_forgotten_for_those_who_come_and_go() -> None:
 
 
 def test_two_that_have_forgotten_each_other_hear_each_other() -> None:
-    """Each tells the other that it is not heard, and that is heard."""
+    """Each tells the other that it is not heard, and these messages are heard."""
     table_ = table(limits=Limits(peers_max=1))
     late = int((EPOCH + 100.0) * 1000)
     for number in range(3):
@@ -575,7 +575,7 @@ BEYOND = [2**48 - 1, 2**48 - 2, int((EPOCH + 3600.0) * 1000) + CENTURY_MS]
 
 @pytest.mark.parametrize("beyond", BEYOND)
 def test_a_life_from_beyond_shuts_nobody_out(beyond: int) -> None:
-    """Somebody with the key has made it up, in the name of a member or of many others."""
+    """A stranger with the key has forged it, in the name of a member or of many others."""
     table_ = table(limits=Limits(peers_max=1))
     for source in (P, b"x0", b"x1", b"x2", b"x3"):
         life = beyond.to_bytes(6) + bytes(10)
@@ -614,7 +614,7 @@ def test_the_latest_life_that_is_heard_can_be_outlived() -> None:
 
 
 def test_one_that_leaves_before_it_has_begun_answers_nobody() -> None:
-    """Its datagrams would have no life to bear."""
+    """Its datagrams would have no life to carry."""
     key = bytes(32)
     node = Node(me=ME, rng=Dice(), epoch=EPOCH, keys=[key])
     node.advance(1.0)

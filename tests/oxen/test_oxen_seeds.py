@@ -1,4 +1,4 @@
-"""Servers that are asked for help until they are peers, and again when they are not."""
+"""Servers that are asked for help until they are peers, and again when they no longer are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ P, Q = b"P", b"Q"
 def asked(
     table: Table, seconds: int, sid: bytes = P, *, alive: tuple[bytes, ...] = ()
 ) -> list[int]:
-    """In which seconds from now on `sid` is asked, while those `alive` answer."""
+    """The seconds from now in which `sid` is asked, while those `alive` answer."""
     found: list[int] = []
     for second in range(seconds):
         table.said()
@@ -128,7 +128,7 @@ def test_a_seed_is_asked_beside_one_that_is_given_up() -> None:
 
 
 def test_seeds_that_start_in_any_order_meet() -> None:
-    """Each has all in its book, itself left out; the last one comes after two minutes."""
+    """Each has all others in its book; the last one comes after two minutes."""
     network = Network(seed=5, conditions=Conditions(loss=0.1, delay_max=0.05))
     cluster = Cluster(network)
     names = [b"A", b"B", b"C"]

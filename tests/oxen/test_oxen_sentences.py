@@ -1,4 +1,4 @@
-"""No normative sentence of the specification and of its decisions is untested."""
+"""Every normative sentence of the specification and of its decisions is tested."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whole clusters on a faulty network keep their promises, whatever the seed.
 
-``CULM_OXEN_SEEDS`` says how many stories to try (300 by default, 100,000 in a long
-campaign), ``CULM_OXEN_FIRST_SEED`` where to begin.
+``CULM_OXEN_SEEDS`` sets the number of stories (300 by default, 100,000 in a long campaign),
+``CULM_OXEN_FIRST_SEED`` the first one.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ SEEDS, FIRST_SEED = len(STORIES), STORIES.start
 PARTS = 20
 
 WEATHERS: dict[str, Callable[[int], dict[str, bool]]] = {
-    # Not half of them come back: everybody is reachable for everybody all the same.
+    # Less than half of them come back: all nodes are still reachable for each other.
     "links stay broken": lambda seed: {"scars": True},
-    # Nobody starts the cluster, and nobody brings those together who know nobody.
+    # The cluster starts by itself, and strangers to each other meet without help.
     "seeds are all that is known": lambda seed: {"seeds": True},
-    # To those who take them; the others are sent none, and get all the rest.
+    # To nodes that take them; the others are sent none, and get all the rest.
     "messages come in pieces": lambda seed: {"pieces": True},
-    # They repeat and change what they hear, while the cluster's key is replaced.
+    # They replay and change recorded traffic, while the cluster's key is replaced.
     "strangers listen": lambda seed: {"keys": True, "pieces": seed % 2 == 1},
-    # Also when they were not dead, as half of what is sent is lost.
+    # Even if they were not dead, as half of all datagrams are lost.
     "the silent are given up soon": lambda seed: {"suspicion": True, "scars": seed % 4 == 1},
-    # In the end all know of all others what these say of themselves last.
+    # In the end all nodes know the latest descriptions of all others.
     "nodes say what they are": lambda seed: {
         "tags": True,
         "keys": seed % 8 > 5,
@@ -48,14 +48,14 @@ WEATHERS: dict[str, Callable[[int], dict[str, bool]]] = {
     },
     # They acknowledge in the receiver's name: it waits, and asks, and both start anew.
     "messages are stolen": lambda seed: {"thieves": True, "scars": seed % 4 == 1},
-    # What is on its way to it is paid for by who says so, and comes when it is back.
+    # Claims pay for the traffic to it, and messages arrive once it is back.
     "somebody dead is said to be there": lambda seed: {"rumours": True},
 }
-"""What each story of a seed is told with."""
+"""The arguments of each seed's story."""
 
 
 def uncollected(seeds: Iterable[int]) -> Iterator[int]:
-    """`seeds`, with garbage collected between stories only: that saves a third of the time."""
+    """`seeds`, with garbage collected only between stories: that saves a third of the time."""
     gc.disable()
     try:
         for index, seed in enumerate(seeds):
@@ -94,7 +94,7 @@ def test_promises_are_kept_where(weather: str, part: int) -> None:
 
 @pytest.mark.slow
 def test_one_taken_for_a_former_self_while_nobody_heard_it_is_heard_again() -> None:
-    """An old synchronize message of its own was repeated meanwhile, and believed."""
+    """An old synchronize message of its own was replayed meanwhile, and believed."""
     simulate(75, seeds=True)
 
 
@@ -175,7 +175,7 @@ def test_a_message_crosses_a_broken_direct_link_through_others(size: int, one_wa
 
 
 def test_a_message_crosses_a_chain() -> None:
-    """Only neighbours of a chain hear each other, and yet its ends talk."""
+    """Only neighbours in a chain hear each other, and yet its ends talk."""
     cluster = quiet_cluster(5)
     network = cluster.network
     names = sorted(cluster.nodes)  # type: ignore[type-var]
@@ -195,7 +195,7 @@ def test_a_message_crosses_a_chain() -> None:
 
 
 def test_nodes_that_gave_up_and_nodes_that_did_not_stay_consistent() -> None:
-    """Q, which reaches both, forwards; who gave up drops, takes back and loses no number."""
+    """Q, which reaches both, forwards; the one that gave up drops, and loses no number."""
     patient = Timing(
         **{
             name: getattr(TIMING, name)
@@ -246,7 +246,7 @@ def test_nodes_that_gave_up_and_nodes_that_did_not_stay_consistent() -> None:
 
 
 def test_a_goodbye_crosses_a_broken_link() -> None:
-    """Those who forward its acknowledgements know the way for longer than the association."""
+    """The forwarders of its acknowledgements know the way for longer than the association."""
     cluster = quiet_cluster(3)
     network = cluster.network
     network.cut(b"N01", b"N02")
@@ -264,9 +264,10 @@ def test_a_goodbye_crosses_a_broken_link() -> None:
 
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 def test_who_leaves_right_after_joining_is_heard_out(loss: float) -> None:
-    """Its goodbye may overtake what makes us take it for a peer.
+    """Its goodbye may overtake the message that makes it our peer.
 
-    On a lossy network `Timing.leave_s` may not do: that is rare, and the one who leaves is told.
+    On a lossy network `Timing.leave_s` may be too short: that is rare, and reported to the one that
+    leaves.
     """
     seeds, lost = effort.seeds("OXEN_GOODBYES", usual=15, long=2_000), []
     for seed in seeds:
@@ -301,7 +302,7 @@ def test_who_leaves_right_after_joining_is_heard_out(loss: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("hours", [0.5, 3.0])
 def test_a_partition_of_hours_heals(hours: float) -> None:
-    """Both sides have given each other up long ago, and look for each other as rarely."""
+    """Both sides have long given each other up, and look for each other as rarely."""
     cluster = quiet_cluster(3, timing=Timing())
     network = cluster.network
     network.partition([b"N00"], [b"N01", b"N02"])

@@ -1,4 +1,4 @@
-"""What it costs that many servers join one at the same moment: counted, not timed."""
+"""The cost of many servers joining one at the same moment: counted, not timed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from culm.oxen.messages import decode_parcel
 from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
-# What two that meet need is three synchronize messages with their acknowledgements, four if
-# both begin at once, and one portion of gossip to each: eight datagrams to ten.
+# Two that meet need three synchronize messages with their acknowledgements, four if both begin at
+# once, and one portion of gossip to each: eight to ten datagrams.
 FOR_EACH_OTHER = 5.0
 JOIN_BOUND_S = 5.0
 
 
 class CountingNetwork(Network):
-    """Counts what is sent, by the kinds of bodies."""
+    """Counts datagrams by the kinds of their bodies."""
 
     def __init__(self, *, seed: int) -> None:
         super().__init__(seed=seed, conditions=Conditions(delay_min=0.005, delay_max=0.05))
@@ -34,7 +34,7 @@ class CountingNetwork(Network):
 def storm(size: int) -> tuple[float, float]:
     """`size` nodes join one of them at once, until all have joined with all.
 
-    Datagrams of each node for each other one: with a body, and of keepalives alone.
+    Datagrams from each node to each other one: with a body, and with keepalives alone.
     """
     network = CountingNetwork(seed=size)
     cluster = Cluster(network)
@@ -71,7 +71,7 @@ def storm(size: int) -> tuple[float, float]:
 
 
 def test_a_storm_of_joins_costs_what_the_square_of_its_size_is() -> None:
-    """Nobody asks others to forward what has a way that was never tried."""
+    """No node asks others to forward where its own way is untried."""
     (small, alone), (large, none) = storm(6), storm(12)
     assert alone < 0.1
     assert none < 0.1

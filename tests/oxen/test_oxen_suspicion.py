@@ -1,4 +1,4 @@
-"""Peers that are silent: others are asked to reach them, which is faster than to wait."""
+"""Silent peers: others are asked to reach them, which is faster than waiting."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def joined(timing: Timing = TIMING) -> Table:
 
 
 def asked_by_others(table: Table) -> list[tuple[bytes, MessageData]]:
-    """What was sent to `P` by way of somebody else, after whom."""
+    """Messages sent to `P` by way of others, by forwarder."""
     return [
         (hop, parcel.body)
         for hop, parcel in table.sent
@@ -66,7 +66,7 @@ def test_others_are_asked_to_reach_one_that_is_silent() -> None:
     table.wait(4.0, alive=(Q, R))
     asked = asked_by_others(table)
     assert {hop for hop, _ in asked} == {Q, R}
-    # It is a message from before the first, which every server acknowledges and nobody looks at.
+    # A message before the first one, which every server acknowledges and ignores.
     assert {read_message(body.d) for _, body in asked} == {OneToOne(table.starts[P].one, b"")}
     assert len({body.id for _, body in asked}) == 1
 
@@ -108,7 +108,7 @@ def test_gossip_of_others_is_a_sign_of_life() -> None:
 
 
 def test_who_was_stopped_himself_blames_nobody() -> None:
-    """Time has passed, but nobody was asked in it."""
+    """Time has passed, but without a question."""
     table = joined()
     table.now += 70.0
     table.node.advance(table.now)

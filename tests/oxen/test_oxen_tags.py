@@ -1,4 +1,4 @@
-"""What nodes say of themselves, and the groups in which they are by that."""
+"""Nodes' descriptions of themselves, and the groups that follow from these."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ROLE, HALL = {"role": "db"}, {"role": "db", "hall": "3"}
 
 
 def let_in(table: Table, sid: bytes, size_max: int = SIZE_MAX, *, one: int = 0) -> Synchronize:
-    """Let a puppet join that takes so many bytes of tags; what we synchronized with it."""
+    """Let a puppet join that takes `size_max` bytes of tags; our synchronize message to it."""
     table.said()
     table.tell_message(sid, Synchronize(0, one, 0, size_max))
     said = [parcel.body for hop, parcel in table.sent if hop == sid]
@@ -62,7 +62,7 @@ def let_in(table: Table, sid: bytes, size_max: int = SIZE_MAX, *, one: int = 0) 
 
 
 def told(table: Table, sid: bytes | None = None) -> list[Tags]:
-    """The tags that were sent since that was asked last."""
+    """The tags sent since the last call."""
     return [message for message in table.messages(sid) if isinstance(message, Tags)]
 
 
@@ -75,12 +75,12 @@ def joined(*sids: bytes, **options: Any) -> Table:
     return table
 
 
-# -- what we say ---------------------------------------------------------------------------------
+# -- our tags -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size_max", [0, 1])
 def test_who_was_said_to_take_few_is_told_once_it_names_our_number(size_max: int) -> None:
-    """Somebody has forged the numbers with which it joined, and how many bytes it takes."""
+    """A stranger has forged its first numbers, and the bytes of tags that it takes."""
     table = Table(limits=LIMITS)
     table.node.set_tags(ROLE)
     ours = let_in(table, P, size_max=size_max)
@@ -171,7 +171,7 @@ def test_what_was_lost_is_sent_again_and_what_was_replaced_is_not() -> None:
 
 
 def test_who_is_back_is_told_what_we_are_now() -> None:
-    """Also that we have no tags any more, as it may remember some."""
+    """Even that we no longer have any tags, as it may remember some."""
     table = joined(P, timing=Timing(usable_s=5.0, give_up_s=5.0))
     table.node.set_tags(ROLE)
     table.drain()
@@ -283,7 +283,7 @@ def test_all_that_is_allowed_fits_into_the_smallest_datagram(
         Limits(datagram_size_max=size - 41, sid_size_max=sid_size, tags_size_max=tags_size)
 
 
-# -- what others say -------------------------------------------------------------------------------
+# -- the tags of others ------------------------------------------------------------------------
 
 
 def test_a_peers_tags_are_told_after_it_joined_and_when_they_change() -> None:
@@ -367,7 +367,7 @@ def test_who_is_back_is_as_he_was_until_he_says_otherwise() -> None:
 
 
 def test_a_server_speaks_for_itself_alone() -> None:
-    """Whoever brings a message, it is about the server from which it is."""
+    """Whichever server brings a message, it is about its author."""
     table = joined(P, Q)
     table.tell_message(P, Tags(0, 1, ROLE), source=Q)
     assert table.events() == [TagsChanged(peer=P, tags=ROLE)]
@@ -427,7 +427,7 @@ def test_what_are_no_tags_is_refused(d: Any) -> None:
 
 
 def test_a_stranger_who_hides_gets_no_more_of_them_than_of_anything() -> None:
-    """One who acknowledges but has not answered a keepalive: three times what came in its name."""
+    """One that acknowledges but answers no keepalive: three times the bytes in its name."""
     table = Table(limits=Limits(tags_size_max=900))
     table.node.set_tags({"long": "x" * 880})
     came = went = 0
@@ -474,7 +474,7 @@ def test_round_trip(message: Tags, dialect: Dialect) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 1)), max_size=12))
 def test_the_latest_counts_in_whatever_order_they_come(story: list[tuple[int, int]]) -> None:
-    """What our user was told of last is what a peer says in the highest version that came."""
+    """Our user's last news is the peer's description with the highest version received."""
     table = joined(P)
     for version, association in story:
         table.tell_message(P, Tags(association << 40, version, {"v": str(version)}))

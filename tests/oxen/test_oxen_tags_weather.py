@@ -1,4 +1,4 @@
-"""Tags where everything goes wrong at the worst moment: in the end all agree what each says."""
+"""Tags with every fault at the worst moment: in the end all agree on each node's description."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STORM = Conditions(
 
 
 class Storm(Simulation):
-    """Three datagrams in ten are lost, and those who listen say again what they have heard.
+    """Three datagrams in ten are lost, and eavesdroppers replay traffic.
 
-    Whenever somebody learns something of somebody, one of the two may die at once, and start anew
+    Whenever a node learns something of another, one of the two may die at once, and start anew
     before the others have noticed.
     """
 
@@ -42,10 +42,10 @@ class Storm(Simulation):
             rng.choice(deeds)()
         for delay in range(40):  # it goes on while the others recover
             network.timetable.after(delay * 0.25, self._echo)
-        self._raging = False  # nobody dies any more who has just brought others together
+        self._raging = False  # nodes that have just brought others together die no more
 
     def _echo(self) -> None:
-        """Some synchronize messages and tags come again, of all lives that there were."""
+        """Some synchronize messages and tags are replayed, from all former lives."""
         for _ in range(min(3, len(self.network.starts))):
             self.network.replay(self.rng.choice(self.network.starts))
 

@@ -1,4 +1,4 @@
-"""How fast messages go where some are lost, and what is left for others on the way."""
+"""The speed of messages under loss, and the rest of the bandwidth for others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_two_pairs_share_a_bottleneck(per_s: int, room: int) -> None:
     network.shared = {b"A", b"C"}
     one.start(100_000)
     network.run(network.clock.now + 2.0)
-    other.start(100_000)  # later, when the first has all of it
+    other.start(100_000)  # later, when the first one has all of it
     network.run(network.clock.now + 3.0)
     before = one.arrived, other.arrived
     network.run(network.clock.now + 10.0)
@@ -77,7 +77,7 @@ def test_a_tcp_has_its_share(per_s: int, room: int) -> None:
 
 
 def flight(*, round_trip: float | None = 0.1) -> Flight:
-    """A flight, after so many equal round trips that nothing else is expected."""
+    """A flight, after so many equal round trips that it expects nothing else."""
     found = Flight(timing=Timing(), rng=Random(1))
     if round_trip is not None:
         for index in range(60):
@@ -151,7 +151,7 @@ def test_three_later_acknowledgements_mean_that_it_is_lost() -> None:
     assert way.take_lost(0.1035) == [items[0]]
     assert items[0].order > items[4].order
     assert way.take_lost(0.2) == []
-    # Once more: those that were sent after it the second time count, the last one does not.
+    # Once more: those sent after it the second time count, the last one does not.
     later = [send(way, 0.11) for _ in range(3)]
     way.acknowledge(items[4].id, 0.11)
     for item in later:
@@ -223,7 +223,7 @@ def test_the_first_answer_ends_the_first_round_although_it_comes_late() -> None:
 
 
 def test_an_answer_that_comes_too_soon_is_to_what_was_sent_before() -> None:
-    """So nothing was lost, and the window is what it was."""
+    """So nothing was lost, and the window stays the same."""
     way = flight()
     items = [send(way, 0.0) for _ in range(8)]
     room = way.room
@@ -264,7 +264,7 @@ def test_one_timeout_does_not_mean_that_the_way_is_bad() -> None:
 
 
 def rounds(window: Window, *, arrived: int, lost: int = 0, long: bool = False) -> float:
-    """One round in which more would have been sent; the size after it."""
+    """One round with more waiting to be sent; the size after it."""
     window.limit()
     for _ in range(arrived):
         window.arrived(0.03 if long else 0.01)
@@ -275,7 +275,7 @@ def rounds(window: Window, *, arrived: int, lost: int = 0, long: bool = False) -
 
 
 def lossy(*, long: bool = False) -> tuple[Flight, Item, float]:
-    """A flight with many equal round trips behind it, a lost message of a stream, and the time."""
+    """A flight with many equal round trips so far, a lost message of a stream, and the time."""
     way, stream, now = flight(), Stream(0, 256), 0.0
     seconds = 0.2 if long else 0.1
     for _ in range(9):
@@ -298,7 +298,7 @@ def test_what_others_wait_for_is_sent_twice_the_second_time() -> None:
     assert way.take_lost(now) == [lost]
     room = way.room
     assert way.copies_of([lost]) == [lost]
-    assert way.room == room - 1  # a copy takes room as any other message
+    assert way.room == room - 1  # a copy takes room like any other message
 
 
 def test_nothing_is_sent_twice_where_something_queues() -> None:
@@ -326,7 +326,7 @@ def test_late_is_what_takes_longer_than_all_of_late() -> None:
     trip.sample(0.1, 1.0)
     assert trip.usual == 0.2
     assert trip.timeout > 0.3
-    trip.late(0.3)  # it was too soon
+    trip.late(0.3)  # too soon
     trip.sample(0.1, 2.0)
     assert trip.usual == 0.3
     for _ in range(128):
@@ -339,7 +339,7 @@ def test_late_is_what_takes_longer_than_all_of_late() -> None:
 def test_the_window_doubles_until_something_queues() -> None:
     window = Window()
     assert rounds(window, arrived=16) == 2 * WINDOW_FIRST
-    assert rounds(window, arrived=31, lost=1) == 63  # of a few losses it makes nothing
+    assert rounds(window, arrived=31, lost=1) == 63  # a few losses change nothing
     assert rounds(window, arrived=63, long=True) == 64
     assert rounds(window, arrived=64) == 68  # it does not double again
 
@@ -347,7 +347,7 @@ def test_the_window_doubles_until_something_queues() -> None:
 def test_where_something_queues_a_loss_halves_the_window_as_in_tcp() -> None:
     window = Window()
     rounds(window, arrived=84)
-    assert rounds(window, arrived=99, lost=1, long=True) == 101  # it may be the slowest alone
+    assert rounds(window, arrived=99, lost=1, long=True) == 101  # it may be just the slowest
     assert rounds(window, arrived=100, lost=1, long=True) == 50.5
     assert rounds(window, arrived=50, long=True) == 51.5
 
@@ -361,12 +361,12 @@ def test_where_nothing_queues_it_shrinks_by_half_of_what_is_lost() -> None:
     before = window.size
     assert rounds(window, arrived=84, lost=12) == before + 4 - before / 16  # just large enough
     before = window.size
-    assert rounds(window, arrived=88, lost=12) == before + 4  # so few say nothing
+    assert rounds(window, arrived=88, lost=12) == before + 4  # too few to matter
 
 
 def test_the_window_doubles_on_unless_many_are_lost() -> None:
     window = Window()
-    assert rounds(window, arrived=9, lost=7) == 25  # a large part, but of few: it may be chance
+    assert rounds(window, arrived=9, lost=7) == 25  # a large share, but of few: it may be chance
     assert rounds(window, arrived=21, lost=4) == 46
     assert rounds(window, arrived=38, lost=8) == 84
     assert rounds(window, arrived=40, lost=44) < 84

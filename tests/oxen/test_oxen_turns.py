@@ -1,4 +1,4 @@
-"""Large messages that wait for a place: what is said of that, on both sides."""
+"""Large messages that wait for a place: the words about that, on both sides."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from culm.oxen.messages import (
 
 
 def test_one_that_finds_no_place_is_told_to_wait_and_then_to_come() -> None:
-    """What begins anew has its turn after all that wait; the others' messages need no place."""
+    """A new message has its turn after all waiting ones; the others' messages need no place."""
     table = full()
     assert not begun(table)
     table.tell_message(Q, one(1, FIRST, b"x"))
@@ -80,7 +80,7 @@ def test_one_that_is_gone_is_not_told_that_there_is_a_place(ends: str) -> None:
 
 def test_a_stream_keeps_its_place_while_nobody_waits() -> None:
     table = full()
-    table.wait(100.0, alive=(P, Q))  # who does not ask again has no turn any more
+    table.wait(100.0, alive=(P, Q))  # without asking again it has no turn any more
     id = table.tell_message(P, one(3, FIRST, b"next"))
     assert id in table.acknowledged()
     assert not begun(table)
@@ -139,7 +139,7 @@ def test_what_waits_asks_again_ever_more_rarely() -> None:
 
 
 def answer_pieces(table: Table, asked: list[float]) -> int:
-    """Acknowledge all pieces but the first, whose number is returned, 0 if there is none."""
+    """Acknowledge all pieces but the first; returns its number, or 0 if there is none."""
     found = 0
     for body in table.bodies(MessageData, P):
         message = read_message(body.d)
@@ -186,7 +186,7 @@ def test_turns_that_nobody_asked_for_have_no_effect(
     assert table.events() == [Delivered(peer=P, message=number)]
 
 
-#: What the node, its peer and the clock do, each as a name and arguments.
+#: The actions of the node, its peer and the clock, each as a name and arguments.
 KINDS = st.sampled_from([b"1", b"b"])
 STEPS = st.one_of(
     st.tuples(st.just("say"), KINDS, st.sampled_from([1, ALONE + 1, 3 * ALONE])),
@@ -201,9 +201,9 @@ STEPS = st.one_of(
 def test_all_is_delivered_in_the_end_whatever_a_peer_has_said_of_turns(
     steps: list[tuple[Any, ...]],
 ) -> None:
-    """Of messages that are still to go, are under way, or have arrived, and of any piece of them.
+    """About messages still to be sent, under way, or arrived, and about any of their pieces.
 
-    In the example it has no place for one of which nothing has been sent.
+    In the example it has no place for one not yet begun.
     """
     table = Table(limits=replace(LIMITS, window_max=3, queue_max=99))
     let_in(table, P, 5_000)
@@ -235,7 +235,7 @@ def test_all_is_delivered_in_the_end_whatever_a_peer_has_said_of_turns(
 
 
 def test_what_waits_for_a_place_leaves_room_for_others() -> None:
-    """A full queue is that of its stream alone, and the broadcasts of that stream fail."""
+    """A full queue belongs to its stream alone, and only broadcasts of that stream fail."""
     table = joined()
     large = table.node.broadcast_in_order(bytes(9 * (ALONE - 1)))
     table.drain()

@@ -13,8 +13,8 @@ from culm.oxen.messages import MessageAck, MessageData, Parcel, decode_parcel
 A, P, B = b"A", b"P", b"B"
 PAGE = Path(__file__).parents[2] / "docs" / "oxen.md"
 
-# Nobody is asked or told anything of himself while the message is on its way: all links
-# were used half a keepalive interval ago or more, and gossip is between two rounds.
+# No node is asked or told anything about itself while the message is on its way: all links were
+# used half a keepalive interval ago or more, and gossip is between two rounds.
 TIMING = Timing(keepalive_s=120.0, usable_s=400.0, gossip_s=16.0)
 
 SEVEN = """\
@@ -29,7 +29,7 @@ A to P: { kk: 789 }
 
 
 def written(parcel: Parcel) -> str:
-    """A parcel as the specification writes it."""
+    """A parcel in the specification's notation."""
     fields = []
     if parcel.kk is not None:
         fields.append(f"kk: {parcel.kk}")

@@ -1,4 +1,4 @@
-"""A session that ended though nobody wanted it to is asked for again, on the same connection."""
+"""A session that ended against the will of both is asked for again, on the same connection."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from culm.reconcile import SessionLimits
 
 
 class Line:
-    """Two nodes on a line that brings so many bytes at a time, and may stand still."""
+    """Two nodes on a line that carries a number of bytes at a time, and may stall."""
 
     def __init__(
         self, mode: Mode, *, both_ask: bool = False, documents: int = 9, **limits: ReplicatorLimits
     ) -> None:
-        """limits: of the one that asks (`asker`), or of the other one (`other`)."""
+        """limits: of the asking side (`asker`), or of the other one (`other`)."""
         self.nodes = Node(1), Node(2)
         for node in self.nodes:
             for number in range(documents):
@@ -56,7 +56,7 @@ class Line:
             machine.advance(self.now)
 
     def turn(self, size: int = 150) -> bool:
-        """Carry so many bytes both ways; whether anything has happened."""
+        """Carry `size` bytes both ways; whether anything has happened."""
         busy = False
         for side, (machine, node) in enumerate(zip(self.machines, self.nodes, strict=True)):
             events = list(iter(machine.next_event, None))
@@ -85,7 +85,7 @@ class Line:
         return [each for events in self.events for each in events if isinstance(each, kind)]
 
     def go_on(self) -> None:
-        """As often as what was given up is asked for again."""
+        """As often as an abandoned request is repeated."""
         for _ in range(9):
             self.run()
             self.wait(31.0)
@@ -114,7 +114,7 @@ def test_a_line_that_stood_still_goes_on(mode: Mode, seconds: float, both_ask: b
 @pytest.mark.parametrize("times", [2, 5])
 @pytest.mark.parametrize("mode", Mode)
 def test_what_arrives_long_after_its_session_is_no_fault(mode: Mode, times: int):
-    """The line stands still until a session that has failed is forgotten, and loses nothing."""
+    """The line stalls until a session that has failed is forgotten, and loses nothing."""
     for turns in range(4, 40, 3):
         line = Line(mode, documents=30)
         for _ in range(turns):
@@ -129,7 +129,7 @@ def test_what_arrives_long_after_its_session_is_no_fault(mode: Mode, times: int)
 @pytest.mark.parametrize("seconds", [35.0, 310.0])
 @pytest.mark.parametrize("mode", Mode)
 def test_requests_that_cross_on_a_line_that_stands_still_are_no_fault(mode: Mode, seconds: float):
-    """What answers a request that was given up meanwhile is taken for what belongs to another."""
+    """The answer to an abandoned request is taken for part of another session."""
     late = {ErrorCode.UNANSWERED, ErrorCode.STALLED, ErrorCode.GIVEN_UP}
     for turns in range(8):
         line = Line(mode, both_ask=True, documents=30)
@@ -147,7 +147,7 @@ def test_requests_that_cross_on_a_line_that_stands_still_are_no_fault(mode: Mode
 @pytest.mark.parametrize("both_ask", [False, True])
 @pytest.mark.parametrize("of", ["asker", "other"])
 def test_where_ranges_cannot_be_compared_heights_are(of: str, both_ask: bool, ranges_max: int):
-    """One side takes fewer ranges than there are in a round of the other one."""
+    """One side takes fewer ranges than the other one's rounds have."""
     few = ReplicatorLimits(comparison=SessionLimits(ranges_max=ranges_max))
     line = Line(Mode.SET_RECONCILIATION, both_ask=both_ask, documents=40, **{of: few})
     for _ in range(4):
@@ -164,7 +164,7 @@ def test_where_ranges_cannot_be_compared_heights_are(of: str, both_ask: bool, ra
 
 @pytest.mark.parametrize("mode", Mode)
 def test_after_an_entry_that_spoils_a_live_session_there_is_another_one(mode: Mode):
-    """Though the one that asks sees no more of it than the end."""
+    """Although the asking side sees no more of it than the end."""
     line = Line(mode)
     line.run()
     line.machines[1].receive_data(CODEC.encode(FORGED))
@@ -179,7 +179,7 @@ def test_after_an_entry_that_spoils_a_live_session_there_is_another_one(mode: Mo
     assert len(line.told(SessionLive)) == 4
 
 
-#: How the peer gives up, or spoils, the session that we have asked for.
+#: Ways in which the peer gives up, or spoils, the session that we have asked for.
 SPOILING: list[list[Message]] = [
     [SyncDone(0, False)],
     [Reconcile(0, Terminal())],
@@ -189,7 +189,7 @@ SPOILING: list[list[Message]] = [
 
 
 def requests(victim: Victim) -> list[tuple[str, ...]]:
-    """What it has asked for since it was looked at last."""
+    """Its requests since the last look."""
     found = [each.schema_ids for each in victim.said if isinstance(each, SyncRequest)]
     victim.said.clear()
     return found

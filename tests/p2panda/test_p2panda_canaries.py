@@ -1,6 +1,6 @@
 """Broken replicators, on purpose: the simulation notices each of them.
 
-Were one not noticed, 100,000 quiet seeds would prove nothing about it.
+Unless it is noticed, 100,000 quiet seeds prove nothing about it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from culm.p2panda.serving import Serving
 from culm.p2panda.store import MemoryStore
 from culm.replication import Pauses
 
-SEEDS = 200  # that are tried for each
+SEEDS = 200  # tried for each of them
 Break = Callable[[pytest.MonkeyPatch], None]
 CANARIES: dict[str, tuple[Break, int]] = {}
 
 
 def canary(first: int) -> Callable[[Break], Break]:
-    """Enter one that the seed `first` has been seen to notice: the search begins there."""
+    """Enter a canary known to sing in seed `first`: the search begins there."""
 
     def enter(break_it: Break) -> Break:
         CANARIES[break_it.__name__.replace("_", " ")] = break_it, first
@@ -33,7 +33,7 @@ def canary(first: int) -> Callable[[Break], Break]:
 
 
 def nothing(*arguments: Any) -> None:
-    """In place of a method."""
+    """Replaces a method."""
 
 
 @canary(9000)

@@ -1,4 +1,4 @@
-"""What is compared, and what follows from it, message by message."""
+"""Comparing, and its consequences, message by message."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def heights(store: OperationStore, *schema_ids: str) -> list[Height]:
 
 
 def grown(victim: Victim, *sizes: int) -> list[Height]:
-    """Make documents of so many operations each; the heights of their logs."""
+    """Make documents of these numbers of operations; the heights of their logs."""
     author = victim.node.author
     for size in sizes:
         document = victim.node.create()
@@ -53,7 +53,7 @@ def sent(said: list[Message]) -> list[tuple[LogKey, int]]:
 
 
 def test_the_sync_range_is_all_heights_of_all_logs_of_the_schemas_sorted():
-    """All authors of a document count, and each with all that he has written there."""
+    """All authors of a document count, each with all of their entries there."""
     ours = Node(1)
     theirs = Node(2, ours.store)
     document = ours.create()
@@ -99,7 +99,7 @@ def test_entries_are_sent_while_ranges_are_compared():
 
 
 def test_a_log_that_the_peer_keeps_quiet_about_is_missing_there():
-    """It names one of two that are listed, and so it has not the other one."""
+    """It names one of two that are listed, so it does not have the other one."""
     victim = Victim()
     first, second = grown(victim, 1, 2)
     victim.begin()

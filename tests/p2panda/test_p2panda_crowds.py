@@ -1,4 +1,4 @@
-"""Documents of very many logs, which strangers can make of any: they cost what they have."""
+"""Documents of very many logs, which strangers can make of any: they cost only themselves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ every_mode = pytest.mark.parametrize("mode", Mode)
 
 
 def crowded(authors: int, changes: int, *, seed: int = 1) -> Node:
-    """A node with a document to which many have contributed, in turns."""
+    """A node with a document to which many have contributed, by turns."""
     node, rng = Node(1), Random(seed)
     document = node.create()
     others = [Author(SigningKey((2 + n).to_bytes(32, "big")), node.store) for n in range(authors)]
@@ -38,7 +38,7 @@ def crowded(authors: int, changes: int, *, seed: int = 1) -> Node:
 @every_mode
 def test_what_stands_before_an_operation_is_sent_before_it(mode: Mode):
     ours, theirs = crowded(30, 120), Node(0)
-    theirs.create()  # or else it would get all there is without a word about logs
+    theirs.create()  # otherwise it would get everything without a word about logs
     machines = replicators(mode=mode, limits=SMALL)
     connect(theirs, ours, machines=machines)
     assert theirs.documents() == ours.documents()
@@ -57,7 +57,7 @@ def test_entries_that_the_peer_has_are_not_sent_again(mode: Mode):
 
 
 def spans_asked_for(logs: int) -> int:
-    """In how many spans the store has looked, to send a document of so many logs."""
+    """The number of reads of the store to send a document of `logs` logs."""
     ours, theirs = Node(1), Node(0)
     theirs.create()
     document = ours.create()
@@ -133,7 +133,7 @@ def test_what_is_no_place_in_the_spans_is_refused(answer: Any):
 
 
 def test_what_a_peer_has_us_name_is_remembered_in_a_few_bytes():
-    """It may have us name all our logs, and keep quiet then."""
+    """It may make us name all our logs, and then keep quiet."""
     logs = 3000
     tree = Tree(item_size=ITEM_SIZE_MAX, varying=True)
     for number in range(logs):

@@ -1,4 +1,4 @@
-"""The page on p2panda says what the code does."""
+"""The page on p2panda agrees with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of a document's operations, and what they come to."""
+"""The order of a document's operations, and their result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Graph = dict[bytes, tuple[bytes, ...]]
 
 
 def graph(**previous: str) -> Graph:
-    """A document: each operation, a letter, behind the letters of its value."""
+    """A document: each operation, a letter, after the letters of its value."""
     return {
         each.encode(): tuple(letter.encode() for letter in before)
         for each, before in previous.items()
@@ -68,7 +68,7 @@ def test_what_is_no_document_is_refused(broken: dict[str, str]):
 
 @st.composite
 def documents(draw: st.DrawFn, size_max: int = 12) -> Graph:
-    """Operations with random ids, each behind some of those before it."""
+    """Operations with random ids, each after some earlier ones."""
     ids = draw(
         st.lists(st.binary(min_size=1, max_size=2), min_size=1, max_size=size_max, unique=True)
     )
@@ -80,7 +80,7 @@ def documents(draw: st.DrawFn, size_max: int = 12) -> Graph:
 
 
 def recursive_order(previous: Mapping[bytes, tuple[bytes, ...]]) -> list[bytes]:
-    """The same order told as a story: whoever is visited hands over to its heirs."""
+    """The same order, recursively: a visited operation hands over to its heirs."""
     order: list[bytes] = []
 
     def is_due(each: bytes) -> bool:
@@ -146,7 +146,7 @@ def test_fields_are_those_of_the_last_operation_that_has_them():
 
 @pytest.mark.parametrize("number", range(6))  # so that ids sort in both ways
 def test_the_one_before_in_its_log_stands_in_for_what_an_operation_follows(number: int):
-    """That is in the other branch of a forked log; without a log it comes after the creation."""
+    """The latter is in the other branch of a fork; without a log it comes after the creation."""
     one, two, three, other = (YASMF.hash(b"%d %d" % (number, each)) for each in range(4))
     create = Operation(action=Action.CREATE, schema_id=SCHEMA, fields={"a": 1})
     updates = [
@@ -189,12 +189,12 @@ def test_an_update_costs_the_same_however_many_there_were(monkeypatch: pytest.Mo
     document_id = authors[0].create(SCHEMA, {"n": 0})
     for number in range(20):
         authors[number % 3].update(document_id, {"n": number})
-    assert len(decoded) == 20  # each once, but the last
+    assert len(decoded) == 20  # each once, except the last
     assert len(materialise(store.operations(document_id)).order) == 21
 
 
 def crowded(count: int) -> tuple[MemoryStore, Author, bytes]:
-    """A document of which somebody else has made so many branches; all begin at the creation."""
+    """A document with `count` branches by another author; all begin at the creation."""
     store = MemoryStore()
     author = Author(SigningKey(bytes(32)), store)
     document_id = author.create(SCHEMA, {"n": 0})
@@ -216,7 +216,7 @@ def test_branches_of_others_make_no_operation_that_is_too_large(monkeypatch: pyt
     store, author, document_id = crowded(50)
     one, two = (author.update(document_id, {"n": number}) for number in (2, 3))
     operations = store.operations(document_id)
-    assert document_id in operations[one].previous  # what the author wrote before
+    assert document_id in operations[one].previous  # the author's earlier one
     assert one in operations[two].previous
     assert [len(operations[each].previous) for each in (one, two)] == [16, 16]
     document = materialise(operations)
@@ -232,7 +232,7 @@ def test_all_branches_that_may_be_merged_are_no_large_operation():
     assert len(store.operations(document_id)[made].previous) == 1024
     state = store.state_of(document_id)
     assert state is not None
-    assert len(state.tips) == 3  # the update, and two that are left for the next
+    assert len(state.tips) == 3  # the update, and two left for the next
     assert len(store.operations(document_id)[made].encode()) < Limits().operation_size_max // 10
 
 

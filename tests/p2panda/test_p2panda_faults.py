@@ -1,4 +1,4 @@
-"""Faults are local: one invalid entry, of every kind, at every place, however the bytes are cut."""
+"""Faults are local: one invalid entry of any kind, at any place, however the bytes are cut."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ BATCHES = {"together": {}, "one by one": {"batch_count_max": 1}, "by three": {"b
 
 
 def heard(said: Sequence[Message], cut: Cut, **limits: Any) -> tuple[Victim, list[Event]]:
-    """What a victim makes of it."""
+    """The victim, and its reaction."""
     victim = Victim(**limits)
     victim.begin()
     data = b"".join(map(CODEC.encode, said))
@@ -108,7 +108,7 @@ def test_what_came_before_the_fault_of_a_peer_is_stored_however_it_is_cut(kind: 
             assert [error and error.code for error in ended] == [reason]
 
 
-#: What a peer says behind a faulty entry, and how the connection ends then.
+#: A peer's words after a faulty entry, and the resulting end of the connection.
 BEHIND: dict[str, tuple[list[Message], bytes, ErrorCode | None]] = {
     "no message": ([], b"\x00", ErrorCode.MALFORMED),
     "of the other mode": ([Have(0, ())], b"", None),
@@ -121,7 +121,7 @@ BEHIND: dict[str, tuple[list[Message], bytes, ErrorCode | None]] = {
 @pytest.mark.parametrize("behind", BEHIND)
 @pytest.mark.parametrize("kind", BLAMED)
 def test_no_later_fault_swallows_that_of_an_entry(kind: str, behind: str):
-    """The store tells of an entry's fault when more has arrived, if that came in one piece."""
+    """The store reports an entry's fault after more has arrived, if it came in one piece."""
     (entry, reason), (said, more, error) = BLAMED[kind], BEHIND[behind]
     data = b"".join(map(CODEC.encode, [*VALID, entry, *said])) + more
     for cut in CUTS.values():
@@ -180,7 +180,7 @@ def test_a_large_operation_in_a_message_without_a_session_is_not_passed_over():
 @pytest.mark.parametrize("kind", range(8))
 @pytest.mark.parametrize("argument", [0, 23, 24, 25, 26, 27, 28, 31])
 def test_whatever_stands_in_the_place_of_an_operation_is_no_accident(kind: int, argument: int):
-    """It is too large, or too deep, or no operation."""
+    """It is too large, or too deep, or not an operation."""
     victim = Victim(connection=Limits(operation_size_max=0))
     victim.begin()
     data = CODEC.encode(SendEntry(0, VALID[0].entry, b""))[:-1]
@@ -201,7 +201,7 @@ def test_the_end_of_the_bytes_within_a_large_operation_is_a_fault(missing: int):
 
 
 def test_what_came_before_a_fault_survives_a_conflict():
-    """Another peer has stored another branch meanwhile, so that the batch is written again."""
+    """Meanwhile another peer has stored another branch, so that the batch is written again."""
     victim, other = Victim(), Victim()
     other.node = victim.node
     victim.begin()
@@ -222,7 +222,7 @@ def test_what_came_before_a_fault_survives_a_conflict():
 
 
 def test_an_operation_that_the_peer_lacks_is_left_out():
-    """aquadoggo says null then."""
+    """aquadoggo sends null then."""
     machine = Replicator(local_peer=b"a", remote_peer=b"b", dialect=Dialect.AQUADOGGO)
     machine.announce((SCHEMA,), timestamp=1)
     codec = Codec(dialect=Dialect.AQUADOGGO, limits=Limits())
@@ -271,7 +271,7 @@ def test_what_is_left_out_in_each_of_many_sessions_does_not_end_the_connection()
 
 @pytest.mark.parametrize(("others", "again"), [(3, []), (4, [0, 1])])
 def test_what_is_left_out_has_a_limit_of_its_own_for_a_connection(others: int, again: list[int]):
-    """Whichever sessions have left it out: beyond the limit, what was first is forgotten."""
+    """Whichever sessions have left them out: beyond the limit, the first ones are forgotten."""
     victim = Victim(left_out_max=5)
     victim.machine.announce((SCHEMA, OTHER), timestamp=2)
     for session_id, schema_id in enumerate((SCHEMA, OTHER)):
@@ -288,7 +288,7 @@ def test_what_is_left_out_has_a_limit_of_its_own_for_a_connection(others: int, a
 
 
 def test_however_much_is_left_out_it_does_not_end_the_connection():
-    """Of so many logs that the first ones are forgotten, and their entries are told again."""
+    """So many logs that the first ones are forgotten, and their entries reported again."""
     victim = Victim(left_out_max=5)
     victim.begin()
     bad = [signed(LAX["a long integer"][0], log_id) for log_id in range(20)]

@@ -1,4 +1,4 @@
-"""A peer that supports log heights only is asked in that mode, however it tells."""
+"""A peer that supports log heights only is asked in that mode, however it says so."""
 
 from __future__ import annotations
 

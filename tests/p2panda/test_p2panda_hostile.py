@@ -1,4 +1,4 @@
-"""What a peer may try: it ends its session, or the connection, with a code, and is not stored."""
+"""Attempts by a peer: its session or connection ends, with a code, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_fork_that_another_has_stored_meanwhile_is_left_out():
 
 
 def written(count: int) -> list[SendEntry]:
-    """A log of another node, as it is sent."""
+    """A log of another node, in the form in which it is sent."""
     node = Node(9)
     document = node.create()
     for number in range(count - 1):
@@ -282,9 +282,9 @@ def test_two_heights_of_one_log_are_a_fault():
 @pytest.mark.parametrize(
     ("question", "answers", "code"),
     [
-        # 99 items, which we have not: we ask back, as often as rounds are allowed.
+        # 99 items, which we do not have: we ask back, as often as rounds are allowed.
         (Fingerprint(b"\x01" * 16 + bytes(7) + b"\x63", LOW), 2, ErrorCode.TOO_MANY_ROUNDS),
-        # What says all that there is has one answer, and is not asked about again.
+        # A list of everything has one answer, and is not asked about again.
         (Payload(HIGH, LOW, True), 1, ErrorCode.UNEXPECTED_MESSAGE),
         (EmptyPayload(LOW), 1, ErrorCode.UNEXPECTED_MESSAGE),
     ],
@@ -351,7 +351,7 @@ def test_heights_that_a_peer_does_not_read_are_said_when_there_is_room():
     for session_id, each in enumerate(about):
         machine.receive_data(CODEC.encode(SyncRequest(session_id, 0, each)))
     busy = True
-    while busy:  # and nothing is taken for the peer
+    while busy:  # without anything taken for the peer
         busy = False
         while machine.next_event() is not None:
             busy = True
@@ -396,7 +396,7 @@ def test_work_for_our_store_does_not_excuse_a_peer_that_does_not_answer():
     for session_id in range(1, 12):
         now = 100.0 + session_id
         machine.advance(now)
-        # The peer keeps the store at work whenever somebody looks.
+        # The peer keeps the store at work at every look.
         machine.receive_data(CODEC.encode(SyncRequest(session_id, 1, (OTHER,))))
         ended += iter(machine.next_event, None)
         machine.advance(now + 0.125)

@@ -1,4 +1,4 @@
-"""What comes once, late or again: while the store is at work, and after a session has ended."""
+"""Input that comes once, late or again: while the store is at work, and after a session's end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FORGED = SendEntry(0, ONE.entry[:-1] + bytes([ONE.entry[-1] ^ 1]), ONE.operation
 
 
 class Slow(Victim):
-    """One whose store does what it is asked when it is told to."""
+    """A victim whose store works on request."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -77,14 +77,14 @@ class Slow(Victim):
                 return found
 
     def answer_one(self, *kinds: type[Effect[Any]]) -> list[Any]:
-        """Answer the first that waits and is one of these kinds."""
+        """Answer the first pending effect of one of these kinds."""
         effect = next(each for each in self.waiting if isinstance(each, kinds))
         self.waiting.remove(effect)
         self.machine.complete(effect.ticket, self.node.store.perform(effect))
         return self.run()
 
     def answer(self, *kinds: type[Effect[Any]]) -> list[Any]:
-        """Answer all that waits, and what comes of that, if it is one of these kinds."""
+        """Answer all pending effects, and those that follow, if they are of these kinds."""
         found, kinds = list[Any](), kinds or (Effect,)
         while any(isinstance(each, kinds) for each in self.waiting):
             found += self.answer_one(*kinds)
@@ -111,7 +111,7 @@ def test_an_entry_that_comes_twice_is_stored_and_told_once(mode: int, known_max:
 
 
 def test_a_session_that_is_over_is_blamed_for_what_it_has_brought() -> None:
-    """Its end is told when all that it has brought was looked at."""
+    """Its end is reported once all its input has been checked."""
     victim = Slow()
     victim.begin(0)
     victim.answer()
@@ -133,7 +133,7 @@ def test_nothing_more_is_taken_from_a_session_that_was_spoilt_and_has_ended() ->
 
 
 def live(**options: Any) -> Slow:
-    """In live mode, with three documents of which the peer has said nothing."""
+    """In live mode, with three documents that the peer has not mentioned."""
     victim = Slow(documents=3, **options)
     victim.begin(0)
     victim.answer()
@@ -186,7 +186,7 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> list[LogKey]:
 
 
 def test_no_signature_is_verified_in_vain(verified: list[LogKey]) -> None:
-    """Not of what is there already, nor of what comes after something invalid."""
+    """Not of entries already here, nor of those after an invalid one."""
     victim = Slow(batch_count_max=1)
     victim.begin(0)
     victim.answer()
@@ -212,7 +212,7 @@ def test_no_signature_is_verified_again_after_a_conflict(verified: list[LogKey])
 
 
 def read_at_once(victim: Slow) -> list[int]:
-    """How many spans are read at a time."""
+    """The number of spans read at a time."""
     counts: list[int] = []
     while victim.waiting:
         effect = victim.waiting[0]
@@ -262,7 +262,7 @@ def test_the_end_of_a_connection_is_not_told_of_each_session() -> None:
 
 
 def test_a_peer_that_has_lost_a_live_session_gets_another() -> None:
-    """As where a line stood still until one side had given up what the other took for agreed."""
+    """As when a line stalled until one side gave up a session that the other took for agreed."""
     victim = Victim(documents=1)
     for number, session_id in enumerate((0, 0, 1), 1):
         victim.said.clear()

@@ -1,4 +1,4 @@
-"""After an attack, and beside what is stuck, everything goes on."""
+"""After an attack, and beside a stuck peer, everything goes on."""
 
 from __future__ import annotations
 

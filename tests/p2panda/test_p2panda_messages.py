@@ -1,4 +1,4 @@
-"""Messages: their bytes in both dialects, what is refused, and when."""
+"""Messages: their bytes in both dialects, and refusals with their times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KEYS = ONE.author.hex(), TWO.author.hex()
 WIRE_LOW, WIRE_HIGH = [KEYS[0], 0, 1], [KEYS[1], 300, 2**64 - 1]
 LIFT = bytes(24)
 
-# As the specification writes each message.
+# Each message in the specification's notation.
 EXAMPLES: list[tuple[Message, list[Any]]] = [
     (Announce(7, ("blob_v1", "blob_piece_v1")), [0, 1, 7, ["blob_v1", "blob_piece_v1"]]),
     (Announce(2**64 - 1, (), 2), [0, 2, 2**64 - 1, []]),
@@ -78,7 +78,7 @@ def aquadoggo() -> Codec:
 
 
 def read(data: bytes, codec: Codec | None = None, *, step: int | None = None) -> list[Message]:
-    """What a framer finds in `data`, given in pieces of `step` bytes."""
+    """The messages that a framer finds in `data`, given in pieces of `step` bytes."""
     codec, inbox, found = codec or seed(), ReceiveBuffer(), []
     framer = Framer(inbox, codec)
     for at in range(0, len(data), step or len(data)):
@@ -255,7 +255,7 @@ def test_too_much_is_refused_as_soon_as_it_is_declared(beginning: str):
 def test_heights_that_take_no_bytes_are_refused_before_they_are_decoded(
     dialect: Dialect, each: Any
 ):
-    """Or they would take a hundred times as much memory."""
+    """Otherwise they would take a hundred times as much memory."""
     codec = Codec(dialect=dialect, limits=Limits(logs_max=2000))
     assert code_of(cbor.encode([10, 0, [each] * 13_000]), codec) is ErrorCode.MESSAGE_TOO_LARGE
 
@@ -272,12 +272,12 @@ def test_so_many_heights_as_there_may_be_are_taken_however_short(dialect: Dialec
 
 @pytest.mark.parametrize("plain", [[0, 1, 7, ["a", "b", "c"]], [1, 0, 0, ["x" * 11]]])
 def test_too_many_or_too_long_schema_ids_are_refused(plain: list[Any]):
-    """Also where they would fit into the size of the message."""
+    """Even where they would fit into the size of the message."""
     assert code_of(cbor.encode(plain), seed(SMALL)) is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def depth(plain: Any) -> int:
-    """How many arrays stand in each other."""
+    """The depth of nested arrays."""
     return 1 + max(map(depth, plain), default=0) if isinstance(plain, list) else 0
 
 
@@ -298,7 +298,7 @@ def test_nesting_is_refused_as_soon_as_it_is_declared(plain: list[Any]):
 
 @pytest.mark.parametrize("kind", sorted(seed().bounds))
 def test_no_message_that_is_taken_is_larger_than_its_form_says(kind: int):
-    """What `Limits` allow fits: the largest message of every type is taken."""
+    """Everything within `Limits` fits: the largest message of every type is accepted."""
     limits = Limits(schemas_max=3, schema_id_size_max=2000, operation_size_max=70_000, logs_max=5)
     codec, largest, top = seed(limits), 2**64 - 1, encode_item(TWO, 2**64 - 1)
     ids = tuple(str(n) * 2000 for n in range(3))
@@ -394,7 +394,7 @@ def test_items_are_of_all_sizes_between_the_least_and_the_greatest():
 
 
 def test_the_fingerprint_is_the_sum_of_xxh3_128_and_the_count():
-    """Over the canonical CBOR of the items, which are the bytes that are compared."""
+    """Over the canonical CBOR of the items, the bytes that are compared."""
     monoid = named("xxh3-sum")
     both = monoid.combine(monoid.lift(LOW), monoid.lift(HIGH))
     lift = monoid.encode(both)

@@ -1,4 +1,4 @@
-"""What a peer does not take is not sent whole in each session, and still gets there in the end."""
+"""Data that a peer does not take is not sent whole in each session, yet arrives in the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def heights(node: Node) -> list[Height]:
 
 
 def forked(changes: int = 200) -> tuple[Node, Node]:
-    """Two nodes with branches of one log, of which one is much longer, and other documents."""
+    """Two nodes with branches of one log, one of them much longer, and other documents."""
     left, right = Node(1), Node(2)
     left.create(name="ours")
     right.create(name="theirs")
@@ -43,7 +43,7 @@ def forked(changes: int = 200) -> tuple[Node, Node]:
 
 
 def sessions(left: Node, right: Node, mode: Mode, count: int) -> list[int]:
-    """How many bytes so many sessions on one connection take, each after the other."""
+    """The bytes of `count` sessions on one connection, one after the other."""
     machines = replicators(mode=mode, asks=(False, False))
     link: MachinePair = connect(left, right, machines=machines, schema_ids=(SCHEMA,))
     sizes = []
@@ -65,7 +65,7 @@ def test_a_forked_log_is_not_sent_whole_in_each_session(mode: Mode):
 
 @every_mode
 def test_nor_is_what_a_peer_leaves_out_that_has_nothing(mode: Mode):
-    """It stores nothing of it, and so it says each time that it has nothing."""
+    """It stores none of it, and so it says each time that it has nothing."""
     left, right = Node(1), Node(2)
     right.store.append([accepted("1,025 fields", number) for number in range(9)])
     assert right.store.range((SCHEMA,)).position == 9
@@ -133,7 +133,7 @@ def test_a_log_that_a_peer_names_again_is_sent_once():
 
 @every_mode
 def test_a_peer_restored_from_a_backup_gets_everything_in_a_live_session(mode: Mode):
-    """Again and again; no next session would bring what is held back in this one."""
+    """Again and again; no later session would bring entries held back in this one."""
     right, offers = Node(2), Offers()
     other, document = Node(3, right.store), right.create(name="shared")
     (first,) = right.store.read_new((SCHEMA,), count_max=9, size_max=1 << 20)

@@ -1,4 +1,4 @@
-"""Operations: their encoding, what is refused, and what schemas say."""
+"""Operations: their encoding, refusals, and the types of schemas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ONE, TWO = sorted((YASMF.hash(b"one"), YASMF.hash(b"two")))
 
 
 def array(*items: Any) -> bytes:
-    """An array whose maps have their keys as they are given."""
+    """An array whose maps keep their keys as given."""
 
     def encode(item: Any) -> bytes:
         if isinstance(item, dict):
@@ -293,7 +293,7 @@ def test_lists_of_pinned_relations_may_be_as_long_as_one_likes(fields: int, view
 
 @pytest.mark.parametrize("item", ["80", "a0", "8180", "40", "01"])
 def test_an_operation_has_no_more_items_than_its_fields_and_ids(item: str):
-    """So that no tree of them is made, of which each takes as much memory as 64 bytes."""
+    """So that no tree of them is made, each item of which takes as much memory as 64 bytes."""
     items = [cbor.decode(bytes.fromhex(item))] * 10_000
     for value in (items, [items], [[[ONE]], items]):
         encoded = array(1, 0, SCHEMA, {"a": value})

@@ -1,4 +1,4 @@
-"""How the programs around others' implementations are built, without building them."""
+"""The construction of the programs around others' implementations, without building them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def heights(count: int = LOGS) -> Iterator[Height]:
 
 def test_a_tree_is_made_without_holding_what_goes_into_it():
     trees = RangeTrees()
-    trees.snapshot(["other"], DEFAULT, lambda _: heights(8 * 20))  # what is made once
+    trees.snapshot(["other"], DEFAULT, lambda _: heights(8 * 20))  # everything made only once
     tracemalloc.start()
     try:
         view = trees.snapshot(["a"], DEFAULT, lambda _: heights())

@@ -1,4 +1,4 @@
-"""What its author has forked, or what is left out for another reason, holds up nothing else."""
+"""Entries that are forked by their author, or left out for another reason, hold up nothing else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def branch(name: str, count: int, log_id: int = 9) -> list[SendEntry]:
 
 
 def keep(node: Node, said: list[SendEntry]) -> None:
-    """Have a node that has come across this branch first."""
+    """Let a node come across this branch first."""
     document_id = YASMF.hash(said[0].entry)
     news = []
     for each in said:

@@ -28,7 +28,7 @@ MODES = pytest.mark.parametrize("mode", Mode)
 
 
 def diverged(seed: int, size: int = 40) -> tuple[Node, Node]:
-    """Two nodes that have something in common, and each some more."""
+    """Two nodes with something in common, and more of their own."""
     rng = Random(seed)
     left, right = Node(1), Node(2)
     for _ in range(size // 4):
@@ -85,7 +85,7 @@ def test_nothing_is_sent_that_the_peer_has(mode: Mode):
 
 @MODES
 def test_entries_come_in_document_order(mode: Mode):
-    """Whatever stands behind others comes after them, though these are of other authors."""
+    """Later operations come after earlier ones, even across authors."""
     left, right, third = Node(1), Node(2), Node(3)
     document = left.create(name="Lu")
     for turn in range(9):
@@ -170,7 +170,7 @@ def test_live_mode_passes_on_what_is_new(mode: Mode):
 
 
 def test_what_was_stored_while_the_session_ran_follows_in_live_mode():
-    """The heights are those of one moment; what is later is sent when both have all of these."""
+    """The heights are those of one moment; later entries are sent when both have all of these."""
     left, right = diverged(2)
     late: list[bytes] = []
 
@@ -200,7 +200,7 @@ def test_what_is_learned_of_the_peer_by_another_way_is_asked_for():
 
 
 def test_interests_may_change_again_and_again():
-    """There is one live session in the end, about all in which both are interested then."""
+    """In the end there is one live session, about everything in which both are then interested."""
     left, right = Node(1), Node(2)
     limits = ReplicatorLimits(connection=Limits(sessions_max=3))
     machines = replicators(live=True, asks=(True, True), limits=limits)

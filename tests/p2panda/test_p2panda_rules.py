@@ -1,4 +1,4 @@
-"""No normative sentence of p2panda's replication is without a test."""
+"""Every normative sentence of p2panda's replication has a test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def text_of(source: str) -> str:
 
 
 def squeezed(text: str) -> str:
-    """What is left without white space, of which the text has lost some, and backticks."""
+    """The text without white space, some of which was lost, and without backticks."""
     return re.sub(r"[\s`]", "", text)
 
 
@@ -59,7 +59,7 @@ def test_every_message_and_all_that_must_or_should_be_is_quoted() -> None:
     assert len(types) == 12
     for number in types:
         assert [quote for quote in quoted if quote.startswith(f"<message_type={number} ")]
-    # From the announcement on: what stands before says what the document is about.
+    # From the announcement on: the part before describes the document itself.
     rules = text[text.index("1. Announcement") :]
     words = r"MUST|must|needs? to|should|gets|initiated by|starts with|is asked to"
     for found in re.finditer(rf"\b(?:{words})\b", rules):

@@ -1,4 +1,4 @@
-"""Entries that come in runs: the same as one by one, whatever stands between and behind them."""
+"""Entries in runs: the same as one by one, whatever comes between and after them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from culm.p2panda.messages import Message, SendEntry, SyncDone, SyncRequest
 
 LIMITS = Limits(operation_size_max=500, faults_max=3)
 SIZES = st.sampled_from([0, 1, 23, 24, 255, 256, 270, 400, 500, 700])
-SESSIONS = st.sampled_from([0, 0, 0, 0, 24, 300, 7])  # of which there is no 7
+SESSIONS = st.sampled_from([0, 0, 0, 0, 24, 300, 7])  # of which 7 does not exist
 ENTRIES = st.builds(
     lambda session_id, one, two: SendEntry(session_id, b"e" * one, b"o" * two),
     SESSIONS,
@@ -37,7 +37,7 @@ def one_by_one(events: list[Event]) -> list[Event]:
 
 
 def told(said: list[Message], cuts: list[int], *, in_runs: bool) -> tuple[list[Event], bytes]:
-    """What happens when a peer with three sessions says these, cut so."""
+    """The events when a peer with three sessions sends these, in these cuts."""
     peer = Peer(limits=LIMITS)
     connection = Connection(local_peer=b"a", remote_peer=b"b", limits=LIMITS, in_runs=in_runs)
     connection.announce(SCHEMAS, timestamp=1)

@@ -1,4 +1,4 @@
-"""Announcements and sessions on the wire: what begins, what is ignored, what ends, and when."""
+"""Announcements and sessions on the wire: beginnings, ignored messages, ends, and their times."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def code_of(error: pytest.ExceptionInfo[LocalProtocolError]) -> object:
     return error.value.code
 
 
-# Announcements.
+# Announcements
 
 
 def test_on_arrival_of_a_new_announcement_the_previous_state_is_replaced():
@@ -145,7 +145,7 @@ def test_who_has_announced_nothing_may_ask():
     ]
 
 
-# Requests.
+# Requests
 
 
 def test_a_request_concerns_a_subset_of_what_was_announced():
@@ -179,7 +179,7 @@ def test_session_ids_start_with_0_and_are_incremented_for_every_session():
     ("theirs", "ours"), [(0, 1), (1, 2), (7, 8), (2**64 - 2, 0), (2**64 - 1, 1)]
 )
 def test_an_id_of_the_peers_is_not_taken_again_when_its_session_is_over(theirs: int, ours: int):
-    """What the peer still says in that session, sent long ago, would be taken for the new one's."""
+    """Late messages of the peer in that session would be taken for the new one's."""
     peer = Peer()
     peer.meet()
     peer.accept(theirs, 1, *ONE)
@@ -210,13 +210,13 @@ def test_a_request_about_the_same_schemas_is_ignored():
     with pytest.raises(LocalProtocolError) as caught:
         peer.connection.request(SCHEMAS[:2])
     assert code_of(caught) is ErrorCode.DUPLICATE_SESSION
-    assert peer.tell(SyncRequest(1, 0, ONE)) != []  # of other schemas: several at once
+    assert peer.tell(SyncRequest(1, 0, ONE)) != []  # about other schemas: several at once
     assert len(peer.connection.sessions) == 2
 
 
 @pytest.mark.parametrize("again", [0, 1])
 def test_a_request_about_the_schemas_of_a_live_session_ends_that(again: int):
-    """Nobody asks for a session that it has: the peer has lost it, and would ask without end."""
+    """No node asks for a session that it has: the peer has lost it, and would ask without end."""
     peer = Peer()
     peer.meet()
     peer.accept(0, 0, *ONE)
@@ -339,7 +339,7 @@ requests = st.lists(
 
 @given(requests, requests)
 def test_however_requests_cross_both_see_the_same_sessions(first: list, second: list):  # type: ignore[type-arg]
-    """Several at once on either side, then more of them when these have arrived."""
+    """Several at once on either side, then more of them once these have arrived."""
     both = link()
     for wave in (first, second):
         for side, schema_ids in wave:
@@ -362,7 +362,7 @@ def test_however_requests_cross_both_see_the_same_sessions(first: list, second: 
     assert {schema_ids for _, schema_ids in seen[0]} == wanted
 
 
-# What is said in a session.
+# Messages in a session
 
 
 MESSAGES: dict[MessageGroup, Message] = {
@@ -398,7 +398,7 @@ Stories: TypeAlias = dict[tuple[SideState, SideState], list[tuple[str, MessageGr
 
 
 def pairs_reached(mode: Mode) -> Stories:
-    """Every pair of states that can be reached, and what is said until then."""
+    """Every pair of reachable states, and the messages on the way there."""
     found: Stories = {(SideState.SILENT, SideState.SILENT): []}
     waiting = list(found)
     while waiting:
@@ -438,7 +438,7 @@ def test_all_pairs_of_states_and_messages(
     who: str,
     group: MessageGroup,
 ):
-    """The machine does what the table says, in every state, whoever speaks."""
+    """The machine follows the table in every state, whichever side speaks."""
     peer = Peer()
     peer.meet()
     peer.accept(0, mode, *ONE)
@@ -527,7 +527,7 @@ def test_a_have_is_a_set_of_logs_with_entries(heights: tuple[Height, ...]):
         peer.connection.session(1).send_have(heights)
 
 
-# How sessions end.
+# Ends of sessions
 
 
 def test_a_session_has_finished_when_both_have_said_done():
@@ -590,7 +590,7 @@ def test_live_mode_is_left_when_the_peer_has_said_so_too():
 
 
 def test_an_offer_that_was_withdrawn_meets_live_mode_of_the_peer():
-    """Its answer comes when the session is over already, and does no harm."""
+    """Its answer comes when the session is already over, and does no harm."""
     peer = Peer()
     peer.meet()
     peer.accept(0, 1, *ONE)
@@ -681,7 +681,7 @@ def test_messages_of_no_session_are_faults_but_for_a_last_word():
     assert isinstance(closed, Closed)
 
 
-# How connections end.
+# Ends of connections
 
 
 def test_close_says_done_in_every_session():
@@ -741,7 +741,7 @@ def test_the_end_of_the_bytes_in_a_session_is_an_error_unless_the_peer_was_done(
     assert closed.error.code is ErrorCode.EOF_IN_SESSION
 
 
-# Time.
+# Time
 
 
 def timed(**times: float) -> Peer:
@@ -762,12 +762,12 @@ def test_a_request_that_is_ignored_ends():
     assert isinstance(ended, SessionEnded)
     assert ended.error is not None
     assert ended.error.code is ErrorCode.UNANSWERED
-    peer.connection.request(ONE)  # and may be made again
+    peer.connection.request(ONE)  # and may be repeated
     assert peer.connection.state is State.OPEN
 
 
 def test_a_request_whose_ids_the_peer_takes_ends_as_well():
-    """Each of the peer's requests makes us ask again, and none gives it more time to answer."""
+    """Each of the peer's requests makes us ask again, without more time for it to answer."""
     peer = timed(answer_max_s=5.0)
     peer.connection.request(ONE)
     for session_id, now in enumerate((102.0, 104.0)):
@@ -804,7 +804,7 @@ def test_an_answer_to_a_request_that_was_given_up_spoils_no_other_session(forgot
 
 @pytest.mark.parametrize("renumbered", [False, True])
 def test_an_answer_to_a_request_that_gave_way_is_no_fault(renumbered: bool):
-    """The peer had given up its own meanwhile, and so takes ours for a new one."""
+    """Meanwhile the peer had given up its own, and so takes ours for a new one."""
     peer = Peer(limits=Limits(faults_max=0))
     peer.meet()
     peer.connection.request(ONE)
@@ -821,7 +821,7 @@ def test_an_answer_to_a_request_that_gave_way_is_no_fault(renumbered: bool):
 
 
 def test_an_answer_to_a_request_that_the_peer_had_ended_is_no_fault():
-    """It has ended its own with the same id, which ours had not reached then."""
+    """It has ended its own with the same id, before ours had reached it."""
     peer = Peer(yields=False, limits=Limits(faults_max=0))
     peer.meet()
     peer.connection.request(ONE)
@@ -863,7 +863,7 @@ def test_a_session_that_stands_still_ends():
     assert isinstance(ended, SessionEnded)
     assert ended.error is not None
     assert ended.error.code is ErrorCode.STALLED
-    peer.connection.advance(400.0)  # and its last word is not awaited for ever
+    peer.connection.advance(400.0)  # and its last message is not awaited for ever
     assert peer.tell(SendEntry(0, b"late", b"late")) == [MessageIgnored(session_id=0)]
 
 
@@ -891,7 +891,7 @@ def test_without_the_time_nothing_is_due():
     assert peer.connection.next_deadline() == 7.0 + Timing().answer_max_s
 
 
-# Arguments.
+# Arguments
 
 
 def test_wrong_arguments_are_refused_at_once():

@@ -1,6 +1,6 @@
 """Many nodes, random topologies, faults of all kinds: all documents converge.
 
-``CULM_P2PANDA_SEEDS`` says how many seeds are tried.
+``CULM_P2PANDA_SEEDS`` sets the number of seeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store in memory: of a batch with a fault nothing stays."""
+"""The store in memory: a batch with a fault leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stranger who signs two branches of a log costs his own operations, and nobody else's."""
+"""A stranger that signs two branches of a log costs only its own operations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def strange(store: OperationStore, log_id: int, document_id: bytes, operation: O
 
 
 def forked(mode: Mode) -> tuple[Node, Node, list[bytes]]:
-    """Two nodes with the same documents, and each with another branch of strange logs."""
+    """Two nodes with the same documents, and different branches of strange logs."""
     here, there = Node(1), Node(2)
     documents = [here.create(n=number) for number in range(10)]
     connect(here, there, mode=mode)

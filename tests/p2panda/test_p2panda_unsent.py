@@ -1,4 +1,4 @@
-"""Unsent output is bounded, whatever a peer says that never reads."""
+"""Unsent output is bounded, whatever a peer sends that never reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from culm.p2panda.messages import (
 from culm.p2panda.outbox import AnswerOutbox
 from culm.wire.multihash import YASMF
 
-# So that a request of ours is much larger than what makes us repeat it.
+# So that our request is much larger than the message that makes us repeat it.
 MANY = tuple(f"panda_{YASMF.hash(bytes([number])).hex()}" for number in range(30))
 REQUEST_SIZE = len(CODEC.encode(SyncRequest(0, 1, MANY)))
 ANSWERS_SIZE_MAX, ENTRIES_SIZE_MAX, BATCH_SIZE_MAX = 2048, 2048, 1024
@@ -37,7 +37,7 @@ HAVE_SIZE = 90 * DOCUMENTS
 
 
 def ids_of_ours() -> Iterator[Message]:
-    """Requests with the id of one of ours, which is made again with another id each time."""
+    """Requests with the id of one of ours, which is each time repeated with another id."""
     for session_id in count():
         yield SyncRequest(session_id, 1, (OTHER,))
         yield SyncDone(session_id, False)
@@ -88,7 +88,7 @@ ATTACKS = (
 
 
 def settle(machine: Replicator, node: Node) -> None:
-    """All that can be done while nothing is taken."""
+    """Everything that can be done while nothing is taken."""
     busy = True
     while busy:
         busy = False
@@ -123,7 +123,7 @@ def test_what_waits_for_a_peer_that_never_reads_is_bounded(
         waiting = waiting[size:]
         settle(machine, node)
         assert machine.connection.unsent_size < size_max
-    assert waiting  # it is not read any more
+    assert waiting  # reading has stopped
     said = machine.data_to_send()
     settle(machine, node)
     assert len(said) > ANSWERS_SIZE_MAX
@@ -131,7 +131,7 @@ def test_what_waits_for_a_peer_that_never_reads_is_bounded(
 
 
 def test_sessions_share_the_room_for_what_is_read_where_the_store_answers_late():
-    """They take turns, and what comes on top of the output is one batch, not one for each."""
+    """They take turns, and beyond the output there is one batch, not one for each."""
     node = Node(1)
     for number in range(DOCUMENTS):
         node.author.create((SCHEMA, OTHER)[number % 2], {"name": "Lu"})
@@ -146,7 +146,7 @@ def test_sessions_share_the_room_for_what_is_read_where_the_store_answers_late()
     assert not list(iter(machine.next_event, None))
     said, reads = machine.data_to_send(), list[str]()
     while effects := list(iter(machine.next_effect, None)):
-        (effect,) = effects  # nothing else is asked for until it is answered
+        (effect,) = effects  # no further question before its answer
         assert isinstance(effect, ReadNew)
         reads += effect.schema_ids
         machine.complete(effect.ticket, node.store.perform(effect))
@@ -159,7 +159,7 @@ def test_sessions_share_the_room_for_what_is_read_where_the_store_answers_late()
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=30), st.integers(0, 5))
 def test_answers_are_counted_until_they_are_taken(parts: list[tuple[bool, int]], often: int):
-    """Beside a twin that marks every byte."""
+    """Compared with a twin that marks every byte."""
     outbox, twin = AnswerOutbox(), ""
     for turn, (is_answer, size) in enumerate(parts):
         (outbox.answer if is_answer else outbox.append)(bytes(size))
@@ -185,7 +185,7 @@ def test_answers_in_a_row_are_counted_in_one_place():
 
 
 def test_two_that_announce_much_at_once_hear_each_other():
-    """Over a line that holds little: announcements are no answers, which stop our reading."""
+    """Over a line that holds little: announcements, unlike answers, do not stop our reading."""
     schemas = [[f"name_{1000 * turn + n}_{SCHEMA[-68:]}" for n in range(200)] for turn in range(90)]
     limits = ReplicatorLimits(connection=Limits(answers_size_max=1 << 16))
     peers = [

@@ -1,4 +1,4 @@
-"""What p2panda-rs and p2panda-js made: entries, operations, documents."""
+"""Data made by p2panda-rs and p2panda-js: entries, operations, documents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PERSON = {
 
 
 class Rows:
-    """The lines of p2panda-rs: entries by label, documents, and what was refused."""
+    """The lines of p2panda-rs: entries by label, documents, and refused ones."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.entries: dict[str, Entry] = {}
@@ -136,7 +136,7 @@ def test_values_of_a_document_are_those_of_p2panda_rs(rows: Rows):
 
 
 def test_what_p2panda_rs_refused_has_the_form_of_operations(rows: Rows):
-    """It was refused for what was in the store: the replicator's tests have that."""
+    """The contents of the store were the reason: the replicator's tests cover that."""
     assert {row["label"] for row in rows.refused} == {
         "d1.afterdelete",
         "bad.ghost",

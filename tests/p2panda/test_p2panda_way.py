@@ -21,7 +21,7 @@ FILES_MAX = 16
 
 @cache
 def file_of(filename: str) -> str:
-    """The name of a file of the two rooms, with its room; else nothing."""
+    """The name of a file of the two rooms, with its room; for others nothing."""
     path = Path(filename)
     return path.relative_to(SOURCE).as_posix() if path.parent in ROOMS else ""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# What the other tests of the room use.
+# The modules shared by the other tests of the room.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from p2panda_peers import Documents
@@ -23,7 +23,7 @@ def programs() -> Path:
 
 @pytest.fixture
 def theirs(programs: Path) -> Iterator[Documents]:
-    """p2panda-rs, which knows no documents yet."""
+    """p2panda-rs, without any documents so far."""
     with running(programs / "documents") as process:
         yield Documents(process)
 

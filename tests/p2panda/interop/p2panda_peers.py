@@ -1,4 +1,4 @@
-"""p2panda-rs, nodes of aquadoggo, and one of ours that is connected to one of these."""
+"""p2panda-rs, nodes of aquadoggo, and one of ours connected to one of these."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READ_ALL = {"count_max": 10_000, "size_max": 1 << 30}
 
 
 def until(done: Callable[[], T], *turns: Callable[[], None]) -> T:
-    """Take turns until that is so."""
+    """Take turns until the condition holds."""
     give_up_at = time.monotonic() + PATIENCE_S
     while not (found := done()):
         assert time.monotonic() < give_up_at, "it does not happen"
@@ -39,11 +39,11 @@ def until(done: Callable[[], T], *turns: Callable[[], None]) -> T:
 
 
 class Refused(Exception):
-    """What p2panda-rs says about what is not valid."""
+    """p2panda-rs's reason for refusing something invalid."""
 
 
 class Documents:
-    """The documents of p2panda-rs, in a process of its own: see ``peers/src/documents.rs``."""
+    """The documents of p2panda-rs, in a separate process: see ``peers/src/documents.rs``."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -80,7 +80,7 @@ class Documents:
         )
 
     def take(self, stored: StoredOperation, schema_id: str) -> None:
-        """Have it validate and keep an entry of somebody else."""
+        """Let it validate and keep an entry by another author."""
         entry, operation = stored.entry.hex(), stored.operation.hex()
         self.ask("take", schema=schema_id, entry=entry, operation=operation)
 
@@ -89,7 +89,7 @@ class Documents:
 
 
 def shown(document: Document) -> dict[str, Any]:
-    """A document of ours as p2panda-rs shows one of its own."""
+    """A document of ours in the form of p2panda-rs."""
     fields = document.fields
     return {
         "order": [each.hex() for each in document.order],
@@ -99,7 +99,7 @@ def shown(document: Document) -> dict[str, Any]:
 
 
 class Doggo:
-    """A node of aquadoggo; what clients do goes over its GraphQL."""
+    """A node of aquadoggo; clients use its GraphQL."""
 
     def __init__(self, transport: str, port: int, http_port: int) -> None:
         kind = f"tcp/{port}" if transport == "tcp" else f"udp/{port}/quic-v1"
@@ -107,7 +107,7 @@ class Doggo:
         self._url = f"http://127.0.0.1:{http_port}/graphql"
 
     def query(self, text: str) -> Any:
-        """What comes of it; ``None`` if it does not answer, or is not as far yet."""
+        """The result; ``None`` if there is no answer yet, or no data."""
         body = json.dumps({"query": text}).encode()
         headers = {"Content-Type": "application/json"}
         try:
@@ -121,7 +121,7 @@ class Doggo:
         return self.query("{ __typename }") is not None
 
     def publish(self, made: Mapping[str, Any]) -> None:
-        """Give it an entry that p2panda-rs has made, when it knows the schema."""
+        """Give it an entry made by p2panda-rs, once it knows the schema."""
         of = f'entry: "{made["entry"]}", operation: "{made["operation"]}"'
         until(lambda: self.query(f"mutation {{ publish({of}) {{ logId }} }}"))
 
@@ -148,7 +148,7 @@ def free_port(kind: socket.SocketKind) -> int:
 
 @contextmanager
 def doggo(programs: Path, folder: Path, transport: str) -> Iterator[Doggo]:
-    """A node with nothing in it, which is up."""
+    """An empty node, up and running."""
     folder.mkdir()
     kind = socket.SOCK_STREAM if transport == "tcp" else socket.SOCK_DGRAM
     port, http_port = free_port(kind), free_port(socket.SOCK_STREAM)
@@ -199,7 +199,7 @@ class OurNode:
     def stop(self) -> None:
         async def end() -> None:
             self._link.abort()
-            with suppress(Exception):  # that it was aborted
+            with suppress(Exception):  # because it was aborted
                 await self._link.wait_closed()
 
         self._loop.run_until_complete(end())

@@ -1,6 +1,6 @@
-"""Programs around p2panda-rs and aquadoggo, which others wrote.
+"""Programs around p2panda-rs and aquadoggo, two other implementations.
 
-``python peer_programs.py`` builds them, for which it needs the network.
+``python peer_programs.py`` builds them, with the help of the network.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ FOLDER = Path(__file__).parents[3] / ".tox" / "p2panda-peers"
 
 
 def built() -> Path:
-    """The folder of the programs, which are built there; skips where there is no cargo.
+    """The folder in which the programs are built; skips without cargo.
 
-    Of all crates those are taken that `Cargo.lock` names, whatever there is that is newer.
+    All crates have the versions in `Cargo.lock`, even if there are newer ones.
     """
     cargo = shutil.which("cargo")
     if cargo is None:

@@ -1,7 +1,7 @@
-"""Run a command with a network of its own, in which there is only loopback.
+"""Run a command in a separate network, which has only loopback.
 
-``python private_network.py COMMAND ...``.  Peers that listen on all interfaces are then reached by
-nobody else.  Where the system does not allow that the command runs as it is.
+``python private_network.py COMMAND ...``.  Peers that listen on all interfaces are then out of
+reach for others.  Where the system does not allow this, the command runs as it is.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def panda(number: int) -> dict[str, Any]:
 
 
 class Zoo:
-    """Documents that p2panda-rs has made and a node has been given."""
+    """Documents made by p2panda-rs that a node has been given."""
 
     def __init__(self, theirs: Documents, node: Doggo) -> None:
         self._theirs = theirs
@@ -41,7 +41,7 @@ class Zoo:
         self.documents = [self._publish(n % 2, self.schema_id, panda(n)) for n in range(12)]
         self.count = len(fields) + 1 + len(self.documents)
         for number, document_id in enumerate(self.documents[:8]):
-            # Twice behind the same view: branches.
+            # Twice after the same view: branches.
             for person in (0, 1):
                 change = {"age": 10 * number + person}
                 self._publish(person, self.schema_id, change, previous=[document_id])
@@ -56,7 +56,7 @@ class Zoo:
 
 
 def of(store: MemoryStore, schema_id: str) -> dict[str, Any]:
-    """The documents of a schema as a node of aquadoggo tells of them."""
+    """The documents of a schema, in the form that a node of aquadoggo reports."""
     found = {}
     for document_id in store.documents(schema_id):
         document = materialise(store.operations(document_id))
@@ -81,7 +81,7 @@ def test_documents_go_both_ways(
                 document = materialise(store.operations(document_id))
                 assert shown(document) == theirs.document(document_id)
             until(lambda: node.documents(zoo.schema_id, FIELDS) == of(store, zoo.schema_id))
-            # Now what we write goes there, while the connection stays.
+            # Now our writes go there, while the connection stays.
             author = Author(SigningKey(b"3" * 32), store)
             author.create(zoo.schema_id, panda(99))
             author.update(zoo.documents[0], {"name": "Lo"})

@@ -1,4 +1,4 @@
-"""Documents that p2panda-rs and we write together: each takes what the other makes, or neither."""
+"""Documents written by p2panda-rs and culm together: operations are valid in both or in neither."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def plain(value: Any) -> Any:
 
 
 class Together:
-    """One history in both: what either makes the other validates."""
+    """One history in both: each validates the other's operations."""
 
     def __init__(self, theirs: Documents, seed: int) -> None:
         self.theirs = theirs
@@ -75,13 +75,13 @@ class Together:
         self.us = Victim()
         self.us.begin()
         self.documents: dict[bytes, list[bytes]] = {}
-        """The operations of each, as they were made."""
+        """The operations of each, in order."""
         self.compared = self.odd = 0
         self._rng = Random(seed)
         self._authors = [Author(key, self.us.node.store) for key in OURS]
 
     def step(self) -> None:
-        """Somebody creates or changes a document."""
+        """One of the two creates or changes a document."""
         rng = self._rng
         if not self.documents or rng.random() < 0.2:
             made = self._write(None, {name: value(rng) for name, value in VALUES.items()}, ())
@@ -99,7 +99,7 @@ class Together:
         )
 
     def _some_view(self, document_id: bytes) -> tuple[bytes, ...]:
-        """Operations none of which stands behind another one."""
+        """Operations, none of which comes after another one."""
         made = self.documents[document_id]
         known = made[: self._rng.randint(1, len(made))]
         operations = self.us.node.store.operations(document_id)
@@ -162,7 +162,7 @@ class Together:
                 assert found["view"] == ours.view_id
 
     def _is_in_order(self, document_id: bytes, order: list[str]) -> bool:
-        """Whether each operation comes once, and behind all in its `previous`."""
+        """Whether each operation comes once, and after all in its `previous`."""
         operations = self.us.node.store.operations(document_id)
         places = {bytes.fromhex(each): place for place, each in enumerate(order)}
         return len(places) == len(order) and all(
