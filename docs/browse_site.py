@@ -3,8 +3,9 @@
 Every page is opened in a light and a dark window, and those at the top on the screen of a telephone
 too. Wrong is what a reader would run into: a script that fails, a picture that is not drawn, a
 request that leaves the site, a page that is wider than the window, a table of few columns that is
-cut off, a search that finds nothing, and labels of a diagram that lie on one another. Pictures of
-all that was seen go to ``screenshots`` beside the site, for people to look at.
+cut off, a name in a table that is broken within a word, a search that finds nothing, and labels of
+a diagram that lie on one another. Pictures of all that was seen go to ``screenshots`` beside the
+site, for people to look at.
 
 It needs playwright, from PyPI, and a Chromium: the one that ``CULM_BROWSER`` names, one on the
 path (on Debian: ``apt install chromium-headless-shell``), or playwright's own. Where there is none,
@@ -79,6 +80,18 @@ WIDE = """(() => {
 CUT = """[...document.querySelectorAll('.table-wrapper')]
     .filter(e => e.scrollWidth > e.clientWidth + 1 && e.querySelector('tr').cells.length <= 3)
     .map(e => e.textContent.trim().replace(/\\s+/g, ' ').slice(0, 60))"""
+# Names in tables that are broken within a word.
+BROKEN = r"""[...document.querySelectorAll('.table-wrapper code')].flatMap(code => {
+    const texts = document.createTreeWalker(code, NodeFilter.SHOW_TEXT), found = [];
+    for (let text; (text = texts.nextNode());)
+        for (const word of text.data.matchAll(/[a-z0-9]+/gi)) {
+            const range = document.createRange();
+            range.setStart(text, word.index);
+            range.setEnd(text, word.index + word[0].length);
+            if (range.getClientRects().length > 1) found.push(code.textContent.slice(0, 60));
+        }
+    return found;
+})"""
 # Pairs of labels with more than a sliver in common.  A label's own box is larger than its text.
 LABELS = """(() => {
     const named = [...document.querySelectorAll('.edgeLabel .label, .nodeLabel, .messageText')]
@@ -158,7 +171,8 @@ class Visit:
         drawn = [f"not drawn: {e}" for e in self.page.evaluate(UNDRAWN)]
         wide = [f"too wide: {e}" for e in self.page.evaluate(WIDE)]
         cut = [f"table cut off: {e}" for e in self.page.evaluate(CUT)]
-        return [*self.wrong, *drawn, *wide, *cut]
+        broken = [f"broken in a word: {e}" for e in self.page.evaluate(BROKEN)]
+        return [*self.wrong, *drawn, *wide, *cut, *broken]
 
     def picture(self, target: Path) -> None:
         """Write down what the page looks like."""

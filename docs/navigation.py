@@ -1,6 +1,7 @@
 """Sphinx extension: the tree of all pages is made once; each page has it with its own place marked.
 
-Sphinx itself makes it anew for every page, from the tables of contents of all of them.
+Sphinx itself makes it anew for every page, from the tables of contents of all of them.  In tables a
+name may break between its parts, where a telephone has no room for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ if TYPE_CHECKING:  # the tests look at trees without it
 
 _TAG = re.compile(r"<(/?)(ul|li|a)\b[^>]*>")
 _HREF = re.compile(r'(?<= href=")[^"]*')
+_CELL = re.compile(r"<td.*?</td>", re.DOTALL)
+_CODE = re.compile(r'(?<=<span class="pre">)[^<]+')
+_BETWEEN_PARTS = re.compile(r"(?<=\w[._(=])(?=\w)")
 _CLASSES = re.compile(r'(?<= class=")[^"]*')
 
 
@@ -73,7 +77,23 @@ def share(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: 
         context["toctree"] = partial(_seen_from, app.builder, page)
 
 
+def breakable(html: str) -> str:
+    """A page on which code in tables may break between the parts of a name."""
+
+    def in_cell(cell: re.Match[str]) -> str:
+        return _CODE.sub(lambda code: _BETWEEN_PARTS.sub("<wbr>", code[0]), cell[0])
+
+    return _CELL.sub(in_cell, html)
+
+
+def finish(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: object) -> None:
+    """Called with each page."""
+    if "body" in context:
+        context["body"] = breakable(context["body"])
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("html-page-context", share, priority=100)  # before the theme asks for the tree
+    app.connect("html-page-context", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

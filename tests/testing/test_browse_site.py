@@ -19,6 +19,9 @@ PAGE = """<!doctype html><meta name="viewport" content="width=device-width"><mai
 TABLE = """<div class="table-wrapper" style="overflow-x: auto">
 <table style="width: 900px"><tr>{}</table></div>"""
 
+NAMES = """<div class="table-wrapper"><table><td style="display: block; width: 6em">
+<code style="overflow-wrap: anywhere; font: 16px monospace">{}</code></table></div>"""
+
 
 @pytest.fixture(scope="module")
 def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browse_site.Visit]:
@@ -41,6 +44,8 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browse_site.Visi
         ('<div style="width: 900px">wide</div>', "too wide: DIV wide"),
         (TABLE.format("<td>one<td>two<td>three"), "table cut off: onetwothree"),
         (TABLE.format("<td>one<td>two<td>three<td>four"), None),
+        (NAMES.format("a_name<wbr>.ofparts"), None),
+        (NAMES.format("a_name.ofparts"), "broken in a word: a_name.ofparts"),
         ('<div style="overflow-x: auto"><div style="width: 900px">wide</div></div>', None),
     ],
 )
