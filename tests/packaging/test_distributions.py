@@ -22,7 +22,7 @@ import services
 pytestmark = [pytest.mark.dist, pytest.mark.timeout(1200)]
 
 CODE = {".py", ".pyi", ".typed"}
-PAGES = {".css", ".js", ".txt"}  # the capture viewer's parts of pages
+PAGES = {".css", ".js", ".lua", ".txt"}  # parts of pages, and of dissectors
 KERNELS = sorted(path.stem for path in (ROOT / "cext").glob("*.pyx"))
 VERSIONS = ["3.11", "3.12", "3.13", "3.14"]
 
