@@ -104,7 +104,7 @@ def in_parser(words: Sequence[str], parser: argparse.ArgumentParser) -> str | No
             (a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None
         )
         if word.startswith("-") and word != "-":
-            if word.partition("=")[0] not in parser._option_string_actions:
+            if not any(word.partition("=")[0] in a.option_strings for a in parser._actions):
                 return word
         elif inner is not None and not word.isupper() and word != "...":
             if word not in inner.choices:
