@@ -1,4 +1,4 @@
-"""The box stream: bodies whole and in order, and nothing that was tampered with."""
+"""The box stream: bodies whole and in order, and none that was tampered with."""
 
 from __future__ import annotations
 

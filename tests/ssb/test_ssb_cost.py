@@ -1,6 +1,6 @@
-"""Bytes cost alike: whatever a frame is made of, reading it takes few steps for each byte.
+"""Bytes cost alike: whatever is in a frame, reading it takes few steps for each byte.
 
-A step is a line of Python.  What is left to C takes time in proportion to its bytes.
+A step is a line of Python.  Work done in C takes time in proportion to its bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from culm.ssb.v8json import JsonError, JsonTooDeepError, parse
 
 SIZE = 1 << 16
 STEPS_MAX = 400
-FACTOR = 16  # a byte of a message's takes at most so many steps; one of anything else takes one
+FACTOR = 16  # a byte of a message takes at most this many steps; one of anything else takes one
 
 
 def listed(item: str) -> str:
@@ -98,7 +98,7 @@ def test_what_is_no_message_takes_few_steps(reader: str, shape: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_ping_takes_few_steps(shape: str) -> None:
-    """However often it comes: what is longer than a number is not looked at."""
+    """However often it comes: anything longer than a number is ignored."""
     node = Node("alice")
     link = node.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
     ask = b'{"name":["gossip","ping"],"args":[],"type":"duplex"}'
@@ -142,11 +142,11 @@ def test_a_message_that_is_nested_so_deeply_would_be_too_long() -> None:
         )
 
 
-# What was only promised
+# Mere promises
 
 
 def crowded(feeds: int, strangers: int) -> Host:
-    """A host to which strangers have promised all that it follows."""
+    """A host to which strangers have promised everything that it follows."""
     names = [feed(f"author {number}") for number in range(feeds)]
     host = Host(feed("me")).follow(*names)
     for number in range(strangers):
@@ -155,7 +155,7 @@ def crowded(feeds: int, strangers: int) -> Host:
 
 
 def test_promises_cost_the_same_whatever_their_number() -> None:
-    """One look at the time changes so many sources, and no more; and so does one farewell."""
+    """One look at the time changes a limited number of sources; so does one farewell."""
     few, many = (crowded(feeds, 16) for feeds in (400, 1600))
     costs = [steps(partial(host.machine.advance, 3.0)) for host in (few, many)]
     assert costs[1] < 1.2 * costs[0]
@@ -165,7 +165,7 @@ def test_promises_cost_the_same_whatever_their_number() -> None:
 
 
 def test_promises_that_are_never_kept_cost_nothing_in_the_end() -> None:
-    """Everybody is asked; then it is quiet, and an honest peer still brings all, at once."""
+    """All are asked; then it is quiet, and an honest peer still brings everything, at once."""
     host = crowded(50, 64)
     host.events.clear()
     while (due := host.machine.next_deadline()) is not None:
@@ -182,7 +182,7 @@ def test_promises_that_are_never_kept_cost_nothing_in_the_end() -> None:
 
 
 def test_feeds_that_have_to_wait_for_others_come_soon() -> None:
-    """The source of all is gone; another one has them."""
+    """The source of all of them is gone; another peer has them."""
     host = crowded(2000, 4)
     host.machine.disconnect(1)
     host.drain()
@@ -195,7 +195,7 @@ def test_feeds_that_have_to_wait_for_others_come_soon() -> None:
 
 
 def test_feeds_that_wait_for_their_turn_to_be_read_cost_the_same_however_many() -> None:
-    """What is taken from the front is to leave no gap that the next one has to cross.
+    """Feeds taken from the front may leave no gap that the next one has to cross.
 
     Such gaps are crossed in C, where no steps can be counted.
     """

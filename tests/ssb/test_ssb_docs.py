@@ -1,4 +1,4 @@
-"""The pages on Secure Scuttlebutt say what the code does."""
+"""The pages on Secure Scuttlebutt agree with the code."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_what_is_told_is_stored() -> None:
     assert host.machine.frames_to_send(session) == []
 
 
-# What the peer gets
+# The peer's messages
 
 
 def test_messages_that_the_peer_lacks_are_read_and_sent_in_order() -> None:
@@ -222,7 +222,7 @@ def test_reading_waits_for_room() -> None:
 
 
 def test_who_changes_its_mind_without_end_has_few_bytes_read_in_vain() -> None:
-    """And as many as before once it takes what was read."""
+    """And as many as before once it takes them."""
     host = alice()
     host.write(ALICE, 1000, "x" * 200)
     session = host.accept(BOB)
@@ -251,7 +251,7 @@ def test_who_changes_its_mind_without_end_has_few_bytes_read_in_vain() -> None:
 
 
 def asked_to_read(host: Host, count: int) -> tuple[int, list[dict[str, object]], Effect[Any]]:
-    """A session, what it is to get, and the effect that reads it, handed out."""
+    """A session, its messages, and the effect that reads them, handed out."""
     wrote = host.write(ALICE, count)
     session = host.accept(BOB)
     host.take(session)
@@ -283,7 +283,7 @@ def test_nothing_is_read_for_a_session_that_has_ended() -> None:
 
 
 def test_nothing_is_remembered_of_feeds_that_nobody_follows() -> None:
-    """Whoever comes may tell of as many as it likes."""
+    """A stranger may mention as many as it likes."""
     host = alice()
     session = host.accept(CAROL)
     strangers = {feed(f"stranger {number}"): on(1) for number in range(100)}
@@ -416,7 +416,7 @@ def test_who_is_blocked_by_us_has_no_session() -> None:
 
 
 def test_a_feed_is_read_after_one_that_the_peer_no_longer_wants() -> None:
-    """Nothing but the store's answer says that there is something to read."""
+    """Only the store's answer says that there is something to read."""
     host = alice()
     host.write(ALICE, 1)
     host.write(BOB, 1)
@@ -539,7 +539,7 @@ def test_too_many_messages_that_are_not_valid_end_the_session() -> None:
 
 
 def test_feeds_with_something_wrong_do_not_keep_others_away_for_ever() -> None:
-    """Five feeds that the peer has wrong, of which three end a session, and then a right one."""
+    """Five feeds that the peer has wrong, three of which end a session, and then a right one."""
     wrong, right = [feed(str(number)) for number in range(5)], feed("right")
     host = Host(ALICE, limits=Limits(invalid_max=2)).follow(*wrong, right)
     for _ in range(3):
@@ -556,7 +556,7 @@ def test_feeds_with_something_wrong_do_not_keep_others_away_for_ever() -> None:
 
 
 def test_what_was_wrong_once_is_tried_again() -> None:
-    """Within as many sessions as there are turns: what is remembered is a hint."""
+    """Within as many sessions as there are turns: memory is a hint."""
     name = feed("0")
     host = Host(ALICE).follow(name)
     message = as_frames(chain(name, 1))[0]
@@ -935,7 +935,7 @@ def test_a_session_is_synced_once_everything_told_is_stored() -> None:
     host.tell(session, frames[1])
     assert kinds(host.events[-2:]) == ["FeedExtended", "SessionSynced"]
     host.tell(session, frames[2], {BOB: on(3)}, {BOB: off(1)})
-    assert synced(host) == [other, session]  # there was never less than it had told
+    assert synced(host) == [other, session]  # there was never less than it had announced
     host.tell(other, {BOB: on(4)})
     assert synced(host) == [other, session]
     host.tell(session, *as_frames(chain(BOB, 1, after=host.machine.head(BOB))))

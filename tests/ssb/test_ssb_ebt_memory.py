@@ -1,7 +1,7 @@
-"""Epidemic Broadcast Trees: what is remembered of a peer is a hint, and never more.
+"""Epidemic Broadcast Trees: memory of a peer is a hint, and never more.
 
-``CULM_EBT_MEMORY_SEEDS`` says how many worlds are tried in which it comes back older, newer or not
-at all, ``CULM_EBT_MEMORY_FIRST_SEED`` where to begin; ``CULM_EBT_LIVES_SEEDS`` how many in which
+``CULM_EBT_MEMORY_SEEDS`` sets the number of worlds in which it comes back older, newer or not at
+all, ``CULM_EBT_MEMORY_FIRST_SEED`` the first one; ``CULM_EBT_LIVES_SEEDS`` the number in which
 follows and blocks come back as well.
 """
 
@@ -37,7 +37,7 @@ def some(tried: range) -> list[range]:
 
 
 def first_notes(host: Host, peer: str) -> dict[str, int]:
-    """What is said at the beginning of a session with that peer, which is lost then."""
+    """The first notes of a session with that peer, which is lost afterwards."""
     session = host.accept(peer)
     notes: dict[str, int] = {}
     for frame in host.take(session):
@@ -48,7 +48,7 @@ def first_notes(host: Host, peer: str) -> dict[str, int]:
 
 
 def remembering(told: dict[str, int], **fields: Any) -> Host:
-    """Alice, who remembers that of Carol, and follows herself, Bob and Dave."""
+    """Alice, with this memory of Carol, who follows herself, Bob and Dave."""
     store = MemoryStore()
     clock = PeerClock(told=told, sessions=_turn_of_nobody(*told), **fields)
     store.perform(SaveClock(ticket=Ticket(1), peer=CAROL, clock=clock))
@@ -81,7 +81,7 @@ def test_our_own_feed_is_mentioned_in_every_session() -> None:
 
 
 def test_a_feed_of_which_we_have_less_than_before_is_mentioned() -> None:
-    """The peer was told more than it has told itself."""
+    """The peer was told of more messages than it has itself announced."""
     host = remembering({BOB: 0, DAVE: 0}, held={BOB: 3})
     assert first_notes(host, CAROL) == {ALICE: on(0), BOB: on(0)}
 
@@ -111,7 +111,7 @@ def test_what_the_peer_refuses_now_is_not_mentioned_again() -> None:
 
 
 def test_a_feed_that_we_have_refused_is_told_even_if_the_peer_told_the_same() -> None:
-    """Its peer skips what it takes for refused, so that nobody would ever begin."""
+    """Its peer skips a feed that it takes for refused, so that neither would ever begin."""
     host = Host(ALICE).follow(ALICE)
     host.write(BOB, 2)
     session = host.accept(BOB)
@@ -119,7 +119,7 @@ def test_a_feed_that_we_have_refused_is_told_even_if_the_peer_told_the_same() ->
     host.machine.disconnect(session)
     host.follow(BOB)
     assert first_notes(host, BOB)[BOB] == on(2)
-    once_more = host.accept(BOB)  # the one before may not have arrived
+    once_more = host.accept(BOB)  # the session before may not have arrived
     assert host.take(once_more)[0][BOB] == on(2)
     host.tell(once_more, {BOB: off(2)})
     host.machine.disconnect(once_more)
@@ -128,7 +128,7 @@ def test_a_feed_that_we_have_refused_is_told_even_if_the_peer_told_the_same() ->
 
 
 def test_each_feed_is_mentioned_in_one_of_a_number_of_sessions() -> None:
-    """Even if each of them is killed before it could be saved how it ended."""
+    """Even if each of them is killed before its end could be saved."""
     feeds = [feed(f"feed {number}") for number in range(100)]
     host = Host(ALICE).follow(*feeds)
     session = host.accept(BOB)
@@ -202,7 +202,7 @@ def test_a_feed_that_was_followed_late_survives_a_kill() -> None:
 
 
 def test_a_folder_from_a_backup_catches_up_with_the_clocks_of_then() -> None:
-    """Both sides believe that nothing is missing: only the turns of feeds tell."""
+    """Both sides believe that nothing is missing: only the turns of feeds correct that."""
     host, bob = alice(), Host(BOB).follow(ALICE, BOB)
     bob.write(BOB, 2)
     Pair(client=host, server=bob).run().end()

@@ -1,4 +1,4 @@
-"""Notes and names of feeds: what a number says, and what is none."""
+"""Notes and names of feeds: the meaning of a number, and invalid ones."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_notes_may_be_wrapped_as_a_clock() -> None:
     "name",
     [
         *("", "@x", "clock", "%x", ALICE[1:], ALICE + "=", ALICE.replace("ed25519", "sha256")),
-        "@" + "A" * 42 + "B=.ed25519",  # base64 of the key of zeros, and a bit that is left over
+        "@" + "A" * 42 + "B=.ed25519",  # base64 of the key of zeros, and one bit too many
     ],
 )
 def test_a_malformed_feed_identifier_is_an_error(name: str) -> None:

@@ -1,4 +1,4 @@
-"""What waits to be sent in a session: when it may leave, and how much is read for it."""
+"""Unsent messages of a session: the time at which they may leave, and the reads for them."""
 
 from __future__ import annotations
 

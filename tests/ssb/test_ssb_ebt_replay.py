@@ -1,6 +1,6 @@
-"""Sessions that JavaScript peers had are had again: the same frames, byte for byte.
+"""Recorded sessions of JavaScript peers are repeated: the same frames, byte for byte.
 
-Either end is played by a replicator in turn; the other end says what was recorded.
+Either end is played by a replicator in turn; the other end follows the recording.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def identities() -> dict[str, str]:
 
 
 class Verbatim:
-    """Takes every message as it came."""
+    """Accepts every message as it came."""
 
     def check(self, previous: str | None, received: bytes) -> Message:
         value = json.loads(received)
@@ -94,7 +94,7 @@ class Player(Host):
         self.drain()
 
     def publish(self, frames: list[Frame]) -> None:
-        """What the user of this end had published before the session."""
+        """Messages that the user of this end had published before the session."""
         for frame in frames:
             value = frame.value
             if self.machine.clock.get(value["author"], 0) < value["sequence"]:
@@ -103,19 +103,19 @@ class Player(Host):
 
 
 def published(name: str, direction: str) -> list[list[Frame]]:
-    """What the user of that end had published before each of the sessions."""
+    """The messages that the user of that end had published before each session."""
     there: list[Frame] = []
     found: list[list[Frame]] = []
     for frames in sessions(name):
         there += [frame for frame in frames if frame.is_message and frame.direction == direction]
         found.append(list(there))
-    if direction == SERVER and not there:  # it had three messages, for which nobody asked
+    if direction == SERVER and not there:  # it had three messages, which were never asked for
         return [published("session-3-messages.jsonl", SERVER)[-1]] * len(found)
     return found
 
 
 def played(name: str, direction: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """What was recorded of one end, and what a replicator says in its place, by session."""
+    """The recorded words of one end, and a replicator's in its place, by session."""
     store, names = MemoryStore(), identities()
     for frames, own in zip(sessions(name), published(name, direction), strict=True):
         player = Player(direction, store)
@@ -143,7 +143,7 @@ def played(name: str, direction: str) -> Iterator[tuple[list[bytes], list[bytes]
 def test_sessions_of_javascript_peers_are_replayed(name: str, direction: str) -> None:
     """In one of them the client closes before it has said anything, and sometimes both do.
 
-    One thing is said besides, or in place of a refusal: what we have of our own feed, in the first
+    There is one addition, or replacement of a refusal: our position in our own feed, in the first
     notes of each session.
     """
     me = identities()[direction]

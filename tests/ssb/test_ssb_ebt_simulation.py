@@ -1,11 +1,11 @@
-"""Random worlds of replicators come to agree, over trees; and worlds that are wrong are found.
+"""Random worlds of replicators come to agree, over trees; and faulty worlds are found.
 
-``CULM_EBT_SEEDS`` says how many seeds are tried, ``CULM_EBT_FIRST_SEED`` where to begin: 1,000 by
-default, a quarter of that in the gate, which has its time to keep, and 100,000 in a campaign; for
-worlds of up to 50 hosts ``CULM_EBT_LARGE_SEEDS``, 20 by default, and 1,000; for worlds with peers
-that only pretend ``CULM_EBT_SYBILS_SEEDS``, 30 by default, and 3,000; for those with a crowd of
-them ``CULM_EBT_CROWD_SEEDS``, 60 by default, and 3,000; for worlds with the smallest
-limits ``CULM_EBT_TIGHT_SEEDS``, 60 by default, and 10,000.
+``CULM_EBT_SEEDS`` sets the number of seeds, ``CULM_EBT_FIRST_SEED`` the first one: 1,000 by
+default, a quarter of that in the gate, to keep it short, and 100,000 in a campaign; for worlds of
+up to 50 hosts ``CULM_EBT_LARGE_SEEDS``, 20 by default, and 1,000; for worlds with pretenders
+``CULM_EBT_SYBILS_SEEDS``, 30 by default, and 3,000; for those with a crowd of them
+``CULM_EBT_CROWD_SEEDS``, 60 by default, and 3,000; for worlds with the smallest limits
+``CULM_EBT_TIGHT_SEEDS``, 60 by default, and 10,000.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEPS = 150
 
 
 def some(seeds: range) -> list[range]:
-    """Few at a time: a test of its own takes longer than a world."""
+    """A few seeds at a time: a separate test takes longer than a world."""
     return [seeds[at : at + 20] for at in range(0, len(seeds), 20)]
 
 
@@ -39,7 +39,7 @@ def test_connected_hosts_have_the_same_in_the_end(tried: range) -> None:
 
 @pytest.mark.parametrize("seed", [22_170, 32_724])
 def test_a_search_ends_with_the_last_message_whoever_brings_it(seed: int) -> None:
-    """Somebody who had been told to stop: all who were asked besides went on sending."""
+    """It came from a peer that had been told to stop: all the other peers asked went on sending."""
     run_ebt_seed(seed, hosts_max=10)
 
 
@@ -74,7 +74,7 @@ def test_hosts_with_the_least_of_everything_have_the_same_in_the_end(tried: rang
 
 
 def found(host: type[Host] = Host, count: int = 30) -> bool:
-    """Whether something wrong is found in some of the first worlds."""
+    """Whether a fault is found in some of the first worlds."""
     for seed in range(count):
         try:
             run_ebt_seed(seed, host=host)
@@ -143,7 +143,7 @@ def test_canary_a_host_that_keeps_no_blocks(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def leaks(count: int = 30) -> bool:
-    """Whether somebody gets a feed whose author has blocked it from the beginning."""
+    """Whether a host gets a feed whose author has blocked it from the beginning."""
     for seed in range(count):
         world: Any = Simulation(seed)
         author, target = world.authors[0], world.names[-1]
@@ -174,7 +174,7 @@ def test_canary_a_host_that_asks_one_after_the_other(monkeypatch: pytest.MonkeyP
 def test_canary_a_block_that_is_taken_back_in_vain(
     half: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the two things that an unblock does, none, or all but what sessions are told."""
+    """An unblock has two effects: none happens, or only the one that sessions do not hear of."""
 
     def unblock(self: FeedExchange, author: str, target: str) -> None:
         if half:

@@ -1,4 +1,4 @@
-"""Epidemic Broadcast Trees: whom a feed comes from, and who has its turn when."""
+"""Epidemic Broadcast Trees: the sources of feeds, and the order of their turns."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_peer_that_does_not_want_a_feed_is_no_source() -> None:
 def test_a_source_that_has_refused_is_told_anew_what_we_want(
     others: list[str], wanted: int
 ) -> None:
-    """It may believe that our request still holds, while somebody else is asked."""
+    """It may believe that our request still holds, while another peer is asked."""
     host = alice()
     first = host.accept(BOB)
     host.tell(first, {BOB: on(3)})
@@ -82,7 +82,7 @@ def test_a_stalled_peer_is_switched_away_from() -> None:
 
 
 def stalled(**options: object) -> tuple[Host, list[ReplicatorEffect]]:
-    """Alice, whose store takes its time, and whose source for a feed says nothing."""
+    """Alice, whose store is slow, and whose source for a feed is silent."""
     host = alice(**options)
     first, second = host.accept(BOB), host.accept(CAROL)
     for session in (first, second):
@@ -95,7 +95,7 @@ def stalled(**options: object) -> tuple[Host, list[ReplicatorEffect]]:
 
 
 def test_a_store_that_always_writes_excuses_nobody() -> None:
-    """As long as there is room for what the source owes."""
+    """As long as there is room for the messages that the source owes."""
     host, effects = stalled()
     assert host.machine.takes_messages
     host.machine.advance(3.0)
@@ -189,7 +189,7 @@ def test_a_source_that_delivers_may_be_behind_for_a_moment() -> None:
     assert host.machine.next_deadline() == 0.5
     host.advance(0.5)
     assert host.machine.source(BOB) == CAROL
-    assert host.events[-1] != SourceChanged(feed=BOB, peer=CAROL, stalled=BOB)  # it had not
+    assert host.events[-1] != SourceChanged(feed=BOB, peer=CAROL, stalled=BOB)  # it had not stalled
 
 
 def test_a_source_that_has_delivered_long_ago_is_replaced_at_once() -> None:
@@ -242,7 +242,7 @@ def promised(*peers: str, sequence: int = MUCH) -> tuple[Host, list[int]]:
 
 
 def sources_of(host: Host) -> list[tuple[str | None, str]]:
-    """Who has followed whom as Bob's source, for not keeping what was promised."""
+    """The successions of Bob's source: the new peer, and the one that broke its promise."""
     return [(event.peer, event.stalled) for event in host.events if type(event) is SourceChanged]
 
 
@@ -353,7 +353,7 @@ def test_who_has_brought_something_comes_before_who_has_not() -> None:
 
 
 def test_turns_in_vain_lead_to_longer_and_longer_pauses() -> None:
-    """Dave brings all that there is; Carol promises more than that."""
+    """Dave brings everything that exists; Carol promises more than that."""
     host, (first, second) = promised(CAROL, DAVE, sequence=1)
     host.tell(first, {BOB: on(MUCH)})
     host.advance(3.0)
@@ -385,7 +385,7 @@ def test_who_has_brought_something_after_all_begins_with_the_shortest_pause() ->
 
 
 def test_what_others_bring_is_no_excuse_for_the_source() -> None:
-    """An accomplice sends a message now and then, though it is not the source."""
+    """An accomplice sends a message now and then, although it is not the source."""
     host, (_, second, _) = promised(CAROL, DAVE, EVE)
     for number, message in enumerate(as_frames(chain(BOB, 4)), 1):
         host.advance(2.9 * number)
@@ -428,7 +428,7 @@ def test_who_was_slow_is_tried_again_more_and_more_rarely() -> None:
         host.advance(2.0 * tick)
         if host.machine.source(BOB) == CAROL != source:
             begun.append(host.now)
-    assert begun == [50.0, 100.0, 150.0]  # the sixfold is more than the double, and the fourfold
+    assert begun == [50.0, 100.0, 150.0]  # six times beats double, and four times
 
 
 def test_what_a_resting_peer_says_hastens_nothing() -> None:
@@ -455,7 +455,7 @@ def test_what_a_resting_peer_says_hastens_nothing() -> None:
 
 
 def crowd(count: int) -> tuple[Host, list[int]]:
-    """Alice, and strangers that say that they have four messages of Bob's feed."""
+    """Alice, and strangers that claim four messages of Bob's feed."""
     host = alice()
     sessions = [host.accept(feed(f"stranger {number}")) for number in range(count)]
     for session in sessions:
@@ -464,7 +464,7 @@ def crowd(count: int) -> tuple[Host, list[int]]:
 
 
 def asked_at(host: Host, sessions: list[int], times: int, *, after: int = 0) -> list[list[int]]:
-    """Who is asked at each of the next times at which something is due, and who no longer."""
+    """The peers asked at each of the next deadlines, and those no longer asked."""
     found = []
     for _ in range(times):
         due = host.machine.next_deadline()
@@ -486,7 +486,7 @@ def test_who_brings_the_next_message_is_the_source_and_the_others_stand_by() -> 
     host, sessions = crowd(20)
     asked_at(host, sessions, 3)
     frames = as_frames(chain(BOB, 4))
-    assert host.tell(sessions[7], frames[0]) == []  # it was asked already
+    assert host.tell(sessions[7], frames[0]) == []  # already asked
     assert host.machine.source(BOB) == feed("stranger 7")
     told = {at: host.take(each) for at, each in enumerate(sessions)}
     assert {at for at, each in told.items() if each} == {3, 4, 5, 6, 8, 9, 10}
@@ -521,7 +521,7 @@ def test_who_leaves_or_refuses_is_not_asked_any_more() -> None:
     asked_at(host, sessions, 3)
     host.machine.disconnect(sessions[5])
     host.tell(sessions[6], {BOB: -1})
-    # The first is asked anew: there is room in the place of the one that has left.
+    # The first one is asked again: the one that left has made room.
     assert asked_at(host, sessions, 1) == [[0, *range(11, 20)]]
     host.machine.follow(BOB, False)
     host.drain()
@@ -547,7 +547,7 @@ def test_a_peer_that_rests_is_asked_besides_when_all_others_are() -> None:
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_claim_that_nobody_keeps_up_takes_no_time_from_the_next_one(leaves: bool) -> None:
-    """Who claims more after all that has its full time."""
+    """Afterwards, a peer that claims more has its full time."""
     host = alice()
     session = host.accept(CAROL)
     host.tell(session, {BOB: on(1000)})

@@ -1,4 +1,4 @@
-"""The seed's fallback mechanism: two peers of which one has no Epidemic Broadcast Trees."""
+"""The seed's fallback mechanism: two peers, one of them without Epidemic Broadcast Trees."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from culm.ssb.peer.states import EXCHANGE_RULES, ONE_BY_ONE, ExchangeMode
 POST = {"type": "post", "text": "hello"}
 SESSION = {"name": ["ebt", "replicate"], "args": [{"version": 3}], "type": "duplex"}
 WITHOUT = Settings(speaks_ebt=False)
-#: It has what others ask for, and asks for nothing itself.
+#: It answers others' requests, and makes none itself.
 ANSWERS_ONLY = Settings(speaks_ebt=False, falls_back=False)
 
 
@@ -43,7 +43,7 @@ def pair(client: Settings, server: Settings, **options: Any) -> tuple[Node, Node
 
 
 def publish(*nodes: Node) -> None:
-    """Each has something new."""
+    """Each publishes something new."""
     for node in nodes:
         node.peer.publish({"type": "post", "text": "later"})
     run(*nodes)
@@ -102,7 +102,7 @@ def test_scenario_4_the_server_asks_for_a_session_and_is_refused() -> None:
 
 
 def test_scenario_4_the_server_asks_for_a_session_and_gets_it() -> None:
-    """Both have EBT, and both were dialled, as it may be with rooms."""
+    """Both have EBT, and both were dialled, as may happen with rooms."""
     alice, bob = (
         Node(name, settings=Settings(asks_as_server=asks))
         for name, asks in (("alice", True), ("bob", False))
@@ -210,7 +210,7 @@ def test_what_is_not_followed_any_more_is_withdrawn() -> None:
     tell(alice, link, packet(1, asked("carol", live=True)))
     alice.peer.follow(feed_of("carol"), False)
     said = bodies(alice.take(link))
-    assert [number for number, _ in said] == [-1, 2]  # our answer ends, and so does what we ask
+    assert [number for number, _ in said] == [-1, 2]  # our answer ends, and so does our question
     assert said[0][1]["message"] == "not for you"
     alice.peer.follow(feed_of("carol"))
     assert bodies(alice.take(link))[0][1]["args"][0]["id"] == feed_of("carol")
@@ -286,7 +286,7 @@ def test_what_is_being_read_at_the_end_is_not_sent(failing: bool) -> None:
 
 
 def test_time_passes_while_a_goodbye_is_not_answered() -> None:
-    """Neither pings nor feeds are asked for any more."""
+    """Pings and feeds are no longer asked for."""
     timing = Timing(ping_s=3.0, history=history.Timing(patience_s=2.0))
     alice, link = asker("carol", timing=timing)
     alice.take(link)

@@ -1,4 +1,4 @@
-"""Faults are local: one wrong item costs what depends on it, however the bytes are cut."""
+"""Faults are local: one wrong item costs its dependants, however the bytes are cut."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BRANCH = chain("bob", LENGTH + 1, "another branch")
 
 
 def forged(message: ClassicMessage) -> bytes:
-    """Somebody else's signature."""
+    """A signature by another author."""
     fields = parse(message.data)
     fields["signature"] = parse(BRANCH[0].data)["signature"]
     return stringify(fields).encode()
@@ -47,7 +47,7 @@ def changed(name: str, value: Any) -> Callable[[int], bytes]:
 NO_CONTENT: list[Any] = [None, 0, "", {}, False, "text", []]
 NO_SEQUENCE: list[Any] = [None, 0, -1, 2.5, "2", 2**64, True, []]
 
-# A frame in the place of the message of Bob's at some index, and whether the session goes on.
+# A frame to replace Bob's message at some index, and whether the session goes on.
 WRONG = {
     "a signature": (lambda at: forged(CHAINS["bob"][at]), True),
     "another branch": (lambda at: BRANCH[at].data, True),
@@ -64,7 +64,7 @@ WRONG = {
 
 
 def frames(kind: str, at: int) -> list[tuple[str | None, bytes]]:
-    """All messages in turns, one of Bob's replaced; with the author, who is not named there."""
+    """All messages by turns, one of Bob's replaced; with the author, who is not named there."""
     found: list[tuple[str | None, bytes]] = []
     for index in range(LENGTH):
         for author in AUTHORS:
@@ -75,7 +75,7 @@ def frames(kind: str, at: int) -> list[tuple[str | None, bytes]]:
 
 
 def kept(kind: str, at: int) -> dict[str, int]:
-    """How many messages of each feed are stored in the end."""
+    """The number of stored messages of each feed in the end."""
     counts = dict.fromkeys(AUTHORS, 0)
     for author, _ in frames(kind, at):
         if author is None:
@@ -114,7 +114,7 @@ def test_what_came_before_is_kept_and_what_is_independent_goes_on(kind: str, at:
         assert not link.closed
         assert bool(node.told(SessionEnded)) is not WRONG[kind][1]
         stored = {feed: len(node.store.messages(feed)) for feed in notes}
-        if kind == "another branch" and at == 0:  # it is as good as the other one
+        if kind == "another branch" and at == 0:  # either branch is as good
             assert stored.pop(feed_of("bob")) == 1
             assert stored.items() <= kept(kind, at).items()
         else:

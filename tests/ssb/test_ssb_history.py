@@ -41,7 +41,7 @@ def ended(side: Side, number: int) -> CallEnded | None:
 
 
 def asked(side: Side) -> list[dict[str, Any]]:
-    """The arguments of the calls that have come."""
+    """The arguments of the received calls."""
     return [event.args[0] for event in side.events if isinstance(event, CallReceived)]
 
 
@@ -134,7 +134,7 @@ class TestServer:
     def test_a_message_that_the_store_has_damaged_costs_its_call_alone(
         self, fields: dict[str, Any]
     ) -> None:
-        """Its id is made from it."""
+        """Its id is made from its bytes."""
         client, server = Side(), Side().store("alice", 3).store("bob", 2)
         whole = server.feeds[ALICE][1]
         server.feeds[ALICE][1] = ClassicMessage(
@@ -226,7 +226,7 @@ class TestServer:
         server = Side(limits=Limits(replies_max=2)).store("alice", 1)
         numbers = [ask(client) for _ in range(3)]
         server.connection.receive_data(client.connection.data_to_send())
-        server.step()  # the store has not read for any of them
+        server.step()  # the store has not read for any of them yet
         run(client, server)
         found = [ended(client, number) for number in numbers]
         assert [each and each.failure for each in found] == [
@@ -237,12 +237,12 @@ class TestServer:
         assert [len(values(client, number)) for number in numbers] == [1, 1, 0]
 
     def test_a_call_that_waits_for_news_gives_its_place_to_one_that_asks(self) -> None:
-        """The one that has waited longest: it has all that there was."""
+        """The one that has waited longest: it has everything that there was."""
         client, server = Side(), Side(limits=Limits(replies_max=2)).store("alice", 1)
         server.store("bob", 1)
         first, second = ask(client, live=True), ask(client, live=True, id=BOB)
         run(client, server)
-        server.append("alice")  # the first is still the one that has waited longest
+        server.append("alice")  # the first one has still waited longest
         third = ask(client, live=True)
         run(client, server)
         assert ended(client, first) == CallEnded(number=first)
@@ -254,7 +254,7 @@ class TestServer:
 
     @pytest.mark.parametrize("calls_max", [1, 2, 3])
     def test_calls_that_wait_for_news_leave_a_place_for_another(self, calls_max: int) -> None:
-        """Of those that the connection has for the calls of a peer."""
+        """One of the connection's places for the calls of a peer."""
         client, server = Side(), Side(rpc=RpcLimits(calls_max=calls_max)).store("alice", 1)
         numbers = []
         for _ in range(5):
@@ -407,7 +407,7 @@ class TestReader:
     def test_all_feeds_come_where_there_are_places_for_few(
         self, limits: dict[str, int], rpc: dict[str, int]
     ) -> None:
-        """What they have been refused is asked for again, and those that have all make room."""
+        """Refused feeds are asked for again, and those that are complete make room."""
         names = [f"feed {number}" for number in range(8)]
         client = Side(timing=Timing(pause_s=30.0, retry_s=600.0))
         server = Side(limits=Limits(**limits), rpc=RpcLimits(**rpc))
@@ -423,7 +423,7 @@ class TestReader:
         assert client.feeds == server.feeds
 
     def test_a_peer_that_does_not_keep_live_calls_open(self) -> None:
-        """As ssb-db2's, which sends what there is and ends."""
+        """Like ssb-db2, which sends the existing messages and ends."""
         client, server = Side(), Side().store("alice", 1)
         open_call = server.server.open
         server.server.open = lambda call, args: open_call(  # type: ignore[method-assign]
@@ -451,7 +451,7 @@ class TestReader:
 
     @pytest.mark.parametrize("again", [False, True])
     def test_what_is_forgotten_while_it_rests_is_not_asked_for(self, again: bool) -> None:
-        """Wanted again, it has to wait for its turn as others do."""
+        """If wanted again, it has to wait for its turn like others."""
         timing = Timing(retry_s=600.0, patience_s=1000.0)
         client, server = Side(limits=Limits(calls_max=1), timing=timing), Side(offer=Manifest())
         client.reader.want(ALICE, 0.0)
@@ -491,7 +491,7 @@ class TestReader:
         assert len(server.connection.calls) == 1
 
     def test_one_with_another_source(self) -> None:
-        """What has come from elsewhere is not taken again, and nothing is missed."""
+        """Messages from elsewhere are not taken again, and none is missed."""
         client, server = Side(), Side().store("alice", 6)
         client.reader.want(ALICE, 0.0)
         client.feeds[ALICE] = list(messages("alice", 4))
@@ -548,7 +548,7 @@ class TestReader:
         assert client.reader.next_deadline() == 600.0
 
     def test_a_limit_that_cuts_off_one_before_its_turn(self) -> None:
-        """Of messages of one millisecond the first may come last, and so not at all."""
+        """Among messages of one millisecond the first may come last, and so not at all."""
         client, server = Side(limits=Limits(messages_max=4)), Side().store("alice", 6)
         client.reader.want(ALICE, 0.0)
         server.connection.receive_data(client.connection.data_to_send())
@@ -578,7 +578,7 @@ class TestReader:
 
 
 def test_a_million_live_messages_of_a_peer_that_does_not_read() -> None:
-    """What is held is what the connection's limit says, and one read."""
+    """Memory stays within the connection's limit, plus one read."""
     client, server = Side(), Side(rpc=RpcLimits(unsent_size_max=5000)).store("alice", 1)
     ask(client, keys=False, live=True)
     run(client, server)

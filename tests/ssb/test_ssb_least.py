@@ -1,9 +1,8 @@
-"""What was accepted ends: with each limit at its least value everything comes to everybody.
+"""What was accepted ends: with each limit at its least value everything reaches every peer.
 
-A finite attack ends, too: guests say what does harm, and are gone in the end.
+A finite attack ends, too: guests do harm, and are gone in the end.
 
-``CULM_SSB_LEAST_SEEDS`` says how many worlds are tried, ``CULM_SSB_LEAST_FIRST_SEED`` where to
-begin.
+``CULM_SSB_LEAST_SEEDS`` sets the number of worlds, ``CULM_SSB_LEAST_FIRST_SEED`` the first one.
 """
 
 from __future__ import annotations

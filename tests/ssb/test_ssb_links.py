@@ -1,4 +1,4 @@
-"""One peer, or a few bytes, do not hold what is there for all."""
+"""One peer, or a few bytes, cannot occupy the resources of all."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def accept(node: Node, name: str) -> PeerLink:
 
 @pytest.mark.parametrize("sealed", [False, True])
 def test_one_identity_has_a_few_links(sealed: bool) -> None:
-    """One more ends the oldest: a peer that comes back finds a place, whatever became of others."""
+    """One more ends the oldest: a peer that returns finds a place, whatever happened to others."""
     alice = Node("alice", limits=Limits(links_of_peer_max=2))
     bob = Node("bob")
     links = [connect(bob, alice, sealed=sealed)[1] for _ in range(1)]
@@ -74,7 +74,7 @@ WIDE = muxrpc.Limits(control_size_max=1 << 20)
 
 
 def test_packets_that_come_in_part_are_held_within_a_limit() -> None:
-    """The slowest goes; the others, and those who finish theirs, stay."""
+    """The slowest one goes; the others stay, as do those that finish theirs."""
     alice = Node("alice", limits=Limits(half_sent_size_max=100_000, rpc=WIDE))
     sizes = [20_000, 50_000, 10_000, 15_000, 15_000]  # each a second after the other
     links = [accept(alice, f"mallory {number}") for number in range(len(sizes))]
@@ -123,7 +123,7 @@ HELD_MAX, LINKS_MAX = 1 << 20, 128
 def test_strangers_that_hold_packets_end_nobody_who_goes_on(
     strangers: int, known: str, waits: bool
 ) -> None:
-    """They hold all that there is room for; a packet that is larger than theirs still comes."""
+    """They occupy all the room; a packet larger than theirs still comes."""
     rpc = muxrpc.Limits(control_size_max=1 << 21)
     limits = Limits(half_sent_size_max=HELD_MAX, links_max=LINKS_MAX, rpc=rpc)
     alice = Node("alice", limits=limits)
@@ -162,7 +162,7 @@ def test_the_half_of_those_we_know_is_not_for_strangers() -> None:
     again = accept(alice, "bob")
     again.receive_data(half_sent(HELD_MAX // 4))
     alice.drain()
-    assert bob.closed  # by its own
+    assert bob.closed  # by its own new link
 
 
 def test_links_that_hold_no_more_than_their_share_always_stay() -> None:
@@ -190,7 +190,7 @@ def test_a_link_that_ends_holds_nothing() -> None:
 
 
 def test_a_peer_that_reads_nothing_is_asked_for_no_more_feeds() -> None:
-    """Each minute the feeds are asked for again, but not before the last questions have left."""
+    """Each minute the feeds are asked for again, but only once the last questions have left."""
     asking = history.Limits(calls_max=4)
     alice: Any = Node(
         "alice",
@@ -217,7 +217,7 @@ def test_a_peer_that_reads_nothing_is_asked_for_no_more_feeds() -> None:
 def test_stuck_peers_hold_up_nobody_else(stuck: int, claims: str) -> None:
     """They promise much, send nothing and read nothing; Bob's feed comes as if they were not there.
 
-    If it is his feed that they promise, twice as many are asked with each turn in vain.
+    If they promise his feed, twice as many are asked with each turn in vain.
     """
     alice, bob = Node("alice"), Node("bob")
     alice.peer.follow(bob.peer.me)
@@ -244,7 +244,9 @@ ONE_SESSION = Limits(ebt=ebt.Limits(sessions_max=1))
 
 
 def friends(*names: str, full: str) -> list[Node]:
-    """They follow each other, and have published something; some have one place for a session."""
+    """They follow each other, and have published something; `full`: with one place for a
+    session.
+    """
     nodes = [Node(name, limits=ONE_SESSION if name in full else Limits()) for name in names]
     for node in nodes:
         for other in nodes:
@@ -270,7 +272,7 @@ def pass_time(*nodes: Node, until: float) -> None:
 
 @pytest.mark.parametrize("full", [["alice"], ["alice", "carol"]], ids="-".join)
 def test_whom_there_is_no_session_for_exchanges_feeds_one_by_one(full: list[str]) -> None:
-    """In both directions, news too; and it gets a session when there is a place."""
+    """In both directions, news too; and they get a session when there is a place."""
     nodes = friends("alice", "bob", "carol", "dave", full=" ".join(full))
     alice, bob, carol, dave = nodes
     first, _ = connect(alice, bob)

@@ -1,7 +1,6 @@
-"""A peer that lives is never left, however slow its line; one that is dead is, by either side.
+"""A live peer is never left, however slow its line; a dead one is, by either side.
 
-``CULM_SSB_LINES_SEEDS`` says how many lines are tried, ``CULM_SSB_LINES_FIRST_SEED`` where to
-begin.
+``CULM_SSB_LINES_SEEDS`` sets the number of lines, ``CULM_SSB_LINES_FIRST_SEED`` the first one.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def test_canary_a_peer_that_blames_others_for_its_own_queue(
 
 
 def silent(role: SessionRole, *said: bytes, **times: Any) -> tuple[Node, PeerLink]:
-    """Alice, and a peer that says this, and nothing more."""
+    """Alice, and a peer that sends these, and nothing more."""
     alice = Node("alice", timing=Timing(**times))
     link = alice.peer.attached(feed_of("bob"), role=role)
     alice.drain()
@@ -176,7 +175,7 @@ def test_without_patience_nobody_is_asked() -> None:
 
 
 def test_who_has_served_does_not_serve_again_before_the_answer() -> None:
-    """Over a slow line it is late: of two answers the second one would be volleyed, for ever."""
+    """Over a slow line it is late: the second of two answers would be volleyed, for ever."""
     alice, link = silent(SessionRole.CLIENT, packet(-1, {}), ping_s=10.0)
     link.receive_data(packet(-2, 5))
     alice.take(link)
@@ -184,7 +183,7 @@ def test_who_has_served_does_not_serve_again_before_the_answer() -> None:
     for now in range(1, 61):
         alice.advance(float(now))
         if now > 10:
-            link.receive_data(packet(-1, {}))  # a feed, say, of which much comes first
+            link.receive_data(packet(-1, {}))  # a feed, say, with much data before the answer
         served += [now for _, number, _ in packets(alice.take(link)) if number == 2]
     assert served == [10]
 
@@ -193,7 +192,7 @@ def test_who_has_served_does_not_serve_again_before_the_answer() -> None:
 
 
 def test_first_notes_over_a_slow_line_are_waited_for() -> None:
-    """As long as anything comes: here a byte every ten seconds."""
+    """As long as any bytes come: here one every ten seconds."""
     alice, link = silent(SessionRole.CLIENT)
     notes = packet(-1, {feed_of(name): 0 for name in "abcdefghij"})
     for number in range(len(notes)):
@@ -215,7 +214,7 @@ def test_first_notes_of_which_nothing_more_comes_are_not_waited_for() -> None:
 
 
 def test_who_has_waited_for_first_notes_in_vain_asks_again() -> None:
-    """The line may have been disturbed: otherwise the link stays, and nothing is exchanged."""
+    """The line may have been disturbed: otherwise the link stays, with nothing exchanged."""
     alice, link = silent(SessionRole.CLIENT)
     alice.advance(30.0)
     alice.take(link)
@@ -229,7 +228,7 @@ def test_who_has_waited_for_first_notes_in_vain_asks_again() -> None:
 
 
 def test_first_notes_are_waited_for_while_our_own_store_is_at_work() -> None:
-    """Then nothing is taken from any line, and nobody can be blamed."""
+    """Nothing is then taken from any line, and no peer can be blamed."""
     limits = Limits(ebt=EbtLimits(unwritten_size_max=1))
     alice = Node("alice", limits=limits)
     link = alice.peer.attached(feed_of("bob"), role=SessionRole.CLIENT)
@@ -250,7 +249,7 @@ def test_first_notes_are_waited_for_while_our_own_store_is_at_work() -> None:
     assert alice.told(SessionEnded)
 
 
-# Feeds that are asked for one by one
+# Feeds requested one by one
 
 
 def histories(follows: str, **limits: Any) -> tuple[Node, Node]:

@@ -1,4 +1,4 @@
-"""Messages: read, checked, made and signed, as other peers do it."""
+"""Messages: read, checked, made and signed as other implementations do it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ json_values = st.recursive(
     st.floats(allow_nan=False, allow_infinity=False),
 )
 def test_both_ways_of_reading_find_the_same(rest: dict[str, Any], timestamp: float) -> None:
-    """Plain messages are not parsed; for all others that is done."""
+    """Plain messages are not parsed; all others are."""
     made = create_message(ALICE, content={**rest, "type": "post"}, timestamp=timestamp)
     parsed = read_message(f" {made.data.decode()}")
     for name in ClassicMessage.__slots__:

@@ -271,7 +271,7 @@ class TestGoodbye:
 
 
 class TestRecorded:
-    """Byte for byte as ssb-ebt's peers did it."""
+    """Byte for byte the traffic of ssb-ebt's peers."""
 
     NAMES = ("session-3-messages", "session-close", "session-reconnect")
 
@@ -294,7 +294,7 @@ def replay(lines: list[dict[str, Any]], role: str) -> None:
             events(machine)
             continue
         sent += machine.data_to_send()
-        if sent == b"":  # what the machine has not said itself
+        if sent == b"":  # unless the machine has already said it by itself
             say(machine, recorded, line)
         sent += machine.data_to_send()
         assert sent.startswith(recorded)

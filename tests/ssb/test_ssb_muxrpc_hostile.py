@@ -1,4 +1,4 @@
-"""muxrpc with peers that mean no good: floods, lies about sizes, and what belongs to no call."""
+"""muxrpc with malicious peers: floods, lies about sizes, and packets that belong to no call."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def growth_below(size: int) -> Iterator[None]:
 
 
 class TestSizes:
-    """What is declared is judged before a byte of it is there."""
+    """Declared sizes are judged before a byte has come."""
 
     @pytest.mark.parametrize("size", [401, 2**31, 2**32 - 1])
     def test_a_body_beyond_the_limit(self, size: int) -> None:
@@ -166,7 +166,7 @@ class TestFloods:
         assert [type(event) for event in events(machine)] == [CallEnded, CallReceived]
 
     def test_ever_more_open_streams(self) -> None:
-        """Most are refused; and that nobody answers the refusals ends nothing else."""
+        """Most are refused; unanswered refusals end nothing else."""
         machine = connection()
         with growth_below(4 << 20):
             for number in range(1, 20_001):
@@ -175,7 +175,7 @@ class TestFloods:
                 machine.data_to_send()
         assert machine.state is State.OPEN
         machine.receive_data(packet(7, b"5") + packet(20_000, b"5"))
-        (value,) = events(machine)  # the latest refused ones are known as such
+        (value,) = events(machine)  # the latest refused ones are recognised
         assert value == ValueReceived(number=-7, body=b"5", type=BodyType.JSON)
 
     @pytest.mark.slow
@@ -189,7 +189,7 @@ class TestFloods:
         assert machine.state is State.OPEN
 
     def test_ends_of_ours_that_are_not_answered(self) -> None:
-        """The oldest of too many count as over; what still comes of them is dropped."""
+        """The oldest of too many count as over; further packets for them are dropped."""
         machine = connection(unanswered_max=5, calls_max=2)
         happened: list[Any] = []
         for number in range(1, 101):

@@ -51,7 +51,7 @@ def opened(call_type: CallType, *, is_ours: bool) -> tuple[Connection, Connectio
 def in_state(
     state: CallState, call_type: CallType, *, is_ours: bool
 ) -> tuple[Connection, Connection, Call] | None:
-    """The same in that state, if such a call can be in it; the peer has not heard of an end."""
+    """The same in that state, if possible for such a call; the peer has not heard of an end."""
     us, peer, call = opened(call_type, is_ours=is_ours)
     if state is CallState.ENDING and call_type is not CallType.ASYNC:
         call.end()

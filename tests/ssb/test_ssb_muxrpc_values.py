@@ -1,4 +1,4 @@
-"""Values taken one after the other are what events would have told of them."""
+"""Values taken one by one are the same as in events."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def server() -> Connection:
 
 
 def told(data: bytes, cut: int, *, takes: bool, ends: int) -> tuple[list[Any], bytes]:
-    """What happens, and what is answered, if we end stream 1 after `ends` values."""
+    """The events and the answers if we end stream 1 after `ends` values."""
     machine, happened, values = server(), [], 0
     for piece in (data[:cut], data[cut:]):
         machine.receive_data(piece)

@@ -1,4 +1,4 @@
-"""A peer: all layers together, and what it answers to whom."""
+"""A peer: all layers together, and its answers to others."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_text_and_bytes_are_no_frames() -> None:
 
 
 def test_what_is_sent_is_what_was_published() -> None:
-    """Byte for byte, and each message in a packet of its own."""
+    """Byte for byte, and each message in its own packet."""
     alice, link = served()
     published = [alice.peer.publish(POST), alice.peer.publish({"type": "post", "2": 1e21, "1": ""})]
     alice.drain()
@@ -203,7 +203,7 @@ def test_a_second_session_of_the_same_peer_ends_the_first() -> None:
 
 
 def test_a_peer_does_not_open_sessions_without_end() -> None:
-    """Over one connection: each has the store read."""
+    """Over one connection: each session makes the store read."""
     alice, link = served(limits=Limits(sessions_max=3))
     for number in (1, 2, 3):
         assert tell(alice, link, packet(number, OPEN))[-1][:2] == (10, -number)
@@ -317,7 +317,7 @@ def test_what_a_peer_does_in_a_flood_grows_with_it(flood: Flood) -> None:
     at_once(spec_with(WORKING, meetings=after, floods=[flood]))
 
 
-# Whom we take
+# The peers that we accept
 
 
 def test_who_is_blocked_is_not_admitted_and_not_dialled() -> None:
@@ -425,7 +425,7 @@ def test_frames_are_told_apart() -> None:
 
 
 def test_a_peer_of_another_language_may_be_anybody() -> None:
-    """muxrpc alone, as a client of whatever kind: it asks for the manifest."""
+    """muxrpc alone, as for a client of any kind: it asks for the manifest."""
     alice, link = served()
     rpc = Connection()
     call = rpc.make_call(["manifest"], CallType.ASYNC)

@@ -1,7 +1,7 @@
-"""A folder that was restored from a backup, and a key that others have, too.
+"""A folder restored from a backup, and a key that others have, too.
 
-Nothing is published before it is known how long our own feed is: a message in the place of one
-that others have would fork it for ever.
+Nothing is published before the length of our own feed is known: a message in the place of one that
+others have would fork it for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def write(node: Node, count: int, text: str = "hello") -> None:
 
 
 def friends(backup: MemoryStore, *, follows: bool = True) -> tuple[Node, Node]:
-    """Alice from her backup, and Bob, who has all that she had written."""
+    """Alice from her backup, and Bob, who has all her messages."""
     alice = Node("alice", store=backup, restored=True)
     alice.peer.follow(feed_of("bob"), follows)
     return alice, Node("bob", store=deepcopy(BOBS))
@@ -78,7 +78,7 @@ def test_publishing_waits_for_the_end_of_our_own_feed() -> None:
 
 
 def test_without_that_the_feed_is_forked() -> None:
-    """Which is why: the other branch has gone too far to be seen before it is too late."""
+    """The reason: by the time the other branch shows, it is too late."""
     bob = Node("bob", store=deepcopy(BOBS))
     bob.peer.follow(feed_of("alice"))
     alice = Node("alice", store=deepcopy(BACKUP))
@@ -164,7 +164,7 @@ def test_a_friend_that_knows_nothing_of_a_feed_without_messages_does_not_confirm
 
 
 def test_but_after_a_while_it_does() -> None:
-    """Nobody has anything of a new feed."""
+    """No friend has anything of a new feed."""
     alice = of_the_key_alone()
     assert says(alice, "carol", 0) == []
     assert alice.peer.next_deadline() is not None
@@ -199,7 +199,7 @@ def test_a_friend_that_leaves_before_has_confirmed_nothing() -> None:
 def test_a_friend_that_stands_by_confirms_it_and_one_that_refuses_does_not(
     note: int, confirmed: int
 ) -> None:
-    """It gets the feed from somebody else, and would tell if it had more."""
+    """It gets the feed from another peer, and would say if it had more."""
     alice, _ = friends(deepcopy(BACKUP))
     link = alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
     link.receive_data(packet(1, OPEN) + packet(1, {alice.peer.me: note}))
@@ -218,7 +218,7 @@ def test_who_knows_better_may_say_so() -> None:
 
 
 def test_a_copy_of_the_key_is_seen_when_the_feed_goes_on_elsewhere() -> None:
-    """Who has seen both branches stops the feed, for good."""
+    """A host that has seen both branches stops the feed, for good."""
     first, second = Node("alice"), Node("alice")
     write(first, 1)
     carol = Node("carol")

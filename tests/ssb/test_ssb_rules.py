@@ -1,4 +1,4 @@
-"""No normative sentence of the specification is untested."""
+"""Every normative sentence of the specification is tested."""
 
 from __future__ import annotations
 

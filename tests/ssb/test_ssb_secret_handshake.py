@@ -38,7 +38,7 @@ LOW_ORDER = [bytes(32), b"\1" + bytes(31), b"\xec" + b"\xff" * 30 + b"\x7f"]
 
 
 def code_of(machine: Any) -> ErrorCode:
-    """The code of the error with which the machine has just ended, and nothing else."""
+    """The code of the error with which the machine has just ended, its only event."""
     (closed,) = events(machine)
     assert isinstance(closed, Closed)
     assert isinstance(closed.error, RemoteProtocolError)
@@ -48,7 +48,7 @@ def code_of(machine: Any) -> ErrorCode:
 
 
 class TestRecorded:
-    """As ssb-ebt's peers did it on TCP, with the same keys."""
+    """The handshakes of ssb-ebt's peers on TCP, with the same keys."""
 
     @staticmethod
     def session() -> dict[str, bytes]:
@@ -89,7 +89,7 @@ class TestRecorded:
         sent = handshake.data_to_send()
         assert sent == recorded[role][: sum(SIZES[role])]
 
-        # What the peer reads of us, sealed again, is what was recorded.
+        # The peer's view of our bytes, sealed again, equals the recording.
         keys = authenticated.keys
         reader = BoxStream(keys=SessionKeys(send=keys.receive, receive=keys.send))
         reader.receive_data(recorded[role][len(sent) :])
@@ -189,7 +189,7 @@ class TestCheats:
         assert happened == [Closed(error=RemoteProtocolError(ErrorCode.WRONG_NETWORK))]
 
     def test_who_asks_for_another_server_learns_nothing(self) -> None:
-        """The hello is the same for everybody; the proof is not for us."""
+        """The hello is the same for every server; the proof is not for us."""
         dialler, machine = client(server=public(EVE)), server()
         ours, theirs = converse(dialler, machine)
         assert ours == []
@@ -197,7 +197,7 @@ class TestCheats:
         assert machine.data_to_send() == b""
 
     def test_a_man_in_the_middle_proves_nothing(self) -> None:
-        """Eve speaks with Bob under her own ephemeral key, and has not Alice's identity."""
+        """Eve speaks with Bob under her own ephemeral key, and does not have Alice's identity."""
         eve = server(identity=EVE)
         dialler = client()
         converse(dialler, eve)
@@ -205,7 +205,7 @@ class TestCheats:
         assert eve.state is HandshakeState.CLOSED
 
     def test_a_signature_of_somebody_else(self) -> None:
-        """Eve knows the server, and says that she is Bob."""
+        """Eve knows the server, and claims to be Bob."""
 
         class Liar(ClientHandshake):
             def _read_hello(self, hello: bytes) -> None:
@@ -261,7 +261,7 @@ class TestCheats:
 
     @pytest.mark.parametrize("key", [*LOW_ORDER, b"\xff" * 32], ids=bytes.hex)
     def test_a_client_whose_long_term_key_is_none(self, key: bytes) -> None:
-        """Whoever seals the box can put any 32 bytes there."""
+        """Any 32 bytes can be put into the sealed box."""
         dialler, machine = client(), server()
         machine.receive_data(dialler.data_to_send())
         events(machine)

@@ -1,4 +1,4 @@
-"""The store in memory does what every store of feeds has to do."""
+"""The store in memory has the duties of every store of feeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from culm.testing.ssb_stores import FeedStoreSuite
 
 
 class PlainStore(FeedStore):
-    """The plainest store: every message in one list, looked through for each question."""
+    """The plainest store: every message in one list, searched for each question."""
 
     def __init__(self) -> None:
         self._messages: list[Message] = []

@@ -53,12 +53,12 @@ def worded(value: Any) -> str:
 
 
 def lines(data: bytes) -> str:
-    """What ``ssb-ebt`` says on a link."""
+    """The frames of ``ssb-ebt`` on a link."""
     return ", ".join(worded(json.loads(line)) for line in data.splitlines())
 
 
 def calls(data: bytes) -> str:
-    """What ``ssb-peer`` says on a link on which nothing is sealed."""
+    """The packets of ``ssb-peer`` on an unsealed link."""
     found = []
     for flags, number, body in packets(data):
         words = "goodbye" if body is None else worded(body)

@@ -1,7 +1,7 @@
 """Two peers may be connected more than once: one link has the session, whichever is lost.
 
-``CULM_SSB_TWO_LINKS_SEEDS`` says how many worlds are tried, ``CULM_SSB_TWO_LINKS_FIRST_SEED``
-where to begin.
+``CULM_SSB_TWO_LINKS_SEEDS`` sets the number of worlds, ``CULM_SSB_TWO_LINKS_FIRST_SEED`` the first
+one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def assert_they_exchange(*nodes: Node) -> None:
 
 
 def pass_time(*nodes: Node, now: float) -> None:
-    """Whoever is due moves, in order."""
+    """Every node that is due moves, in order."""
     while dues := [due for node in nodes if (due := node.peer.next_deadline()) is not None]:
         if (due := min(dues)) > now:
             break
@@ -83,7 +83,7 @@ def test_when_a_second_link_is_lost_the_first_one_has_the_session_again() -> Non
 
 
 def test_a_session_is_asked_for_again_after_a_pause_that_doubles() -> None:
-    """And half of that by the one whose name comes first: whoever both ask, one is earlier."""
+    """Half of it for the peer whose name comes first: if both ask, one is earlier."""
     pauses = {}
     for ours, theirs in (("alice", "bob"), ("bob", "alice")):
         node = Node(ours, timing=Timing(idle_timeout_s=inf))
@@ -129,7 +129,7 @@ def test_a_server_does_not_ask_unless_it_is_told_to() -> None:
 
 
 class World:
-    """Two peers, lines of all lengths between them, and no patience: everybody dials at once."""
+    """Two peers, lines of all lengths between them, and no patience: both dial at once."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -205,7 +205,7 @@ def comes_and_goes(seed: int) -> World:
 
 
 def crosses(seed: int) -> World:
-    """Both dial at once, and each line is as long as the other."""
+    """Both dial at once, over lines of equal length."""
     world = World(seed)
     for nodes in (world.nodes, world.nodes[::-1]):
         world.dial(*nodes, 8.0)
@@ -240,7 +240,7 @@ def test_canary_sessions_that_are_not_asked_for_again(monkeypatch: pytest.Monkey
 
 
 def test_canary_both_ask_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then they go on for ever as they began."""
+    """Then they go on as they began, for ever."""
     pause_s = LinkExchange.pause_s.fget
     assert pause_s is not None
     monkeypatch.setattr(LinkExchange, "pause_s", property(lambda self: pause_s(self) and 5.0))

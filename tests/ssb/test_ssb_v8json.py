@@ -1,7 +1,7 @@
-"""JSON as V8 reads and writes it: by its rules, and beside a V8 where there is one.
+"""JSON as V8 reads and writes it: by its rules, and compared with a V8 where there is one.
 
-``CULM_V8_TEXTS`` says how many random texts are compared (2,000 by default, 100,000 in a long
-campaign), ``CULM_V8_SEED`` where they begin.
+``CULM_V8_TEXTS`` sets the number of random texts (2,000 by default, 100,000 in a long campaign),
+``CULM_V8_SEED`` the first seed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def nested(depth: int) -> str:
 
 
 def ours(text: bytes) -> dict[str, Any]:
-    """What we make of a text, as ``v8_oracle.js`` tells it."""
+    """Our reading of a text, in the form of ``v8_oracle.js``."""
     try:
         value = parse(text)
     except JsonError:

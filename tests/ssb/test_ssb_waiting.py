@@ -1,4 +1,4 @@
-"""Calls that ask for feeds: what is stuck, or comes before its turn, holds up nothing else."""
+"""Calls that ask for feeds: stuck ones, and early messages, hold up nothing else."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from culm.ssb.messages import ClassicMessage
 from culm.ssb.muxrpc import Limits as RpcLimits
 from culm.ssb.peer import Limits, PeerLink, Timing
 
-OVERHEAD = 256  # what a message counts beside its size
+OVERHEAD = 256  # a message's charge beside its size
 ROOM = 100_000
 
 
 class Without:
-    """A peer without EBT on a link; it answers calls for feeds as it is told."""
+    """A peer without EBT on a link; it answers calls for feeds on request."""
 
     def __init__(self, node: Node, name: str) -> None:
         self.node = node
@@ -35,7 +35,7 @@ class Without:
         self.read()
 
     def read(self) -> None:
-        """Take note of the calls that have come."""
+        """Take note of the received calls."""
         for _, number, body in packets(self.node.take(self.link)):
             if isinstance(body, dict) and body.get("name") == ["createHistoryStream"]:
                 args = body["args"][0]
@@ -52,12 +52,12 @@ class Without:
         self.read()
 
     def follow_all(self) -> None:
-        """Let all that is asked for become live."""
+        """Let all requested feeds become live."""
         while self.calls:
             self.end(next(iter(self.calls)))
 
     def fill(self) -> None:
-        """Send what comes before its turn, in every live call, until all are over."""
+        """Send early messages in every live call, until all are over."""
         for sequence in range(2, 52):
             for feed, number in self.live.items():
                 made = {**json.loads(messages("alice", 1)[0].data), "author": feed}
@@ -104,7 +104,7 @@ def test_what_comes_before_its_turn_is_held_within_one_limit(strangers: int) -> 
 
 
 def test_what_comes_before_its_turn_waits_for_a_minute() -> None:
-    """Signs of life, and others before their turn, do not keep it."""
+    """Keepalives, and other early messages, do not prolong it."""
     node = asker("alice", limits=Limits(early_size_max=ROOM))
     peer = Without(node, "honest")
     peer.wait(5.0)
@@ -138,7 +138,7 @@ def test_what_lacks_nothing_any_more_is_followed_for_ever() -> None:
 
 @pytest.mark.parametrize("stuck", [9, 10, 25])
 def test_calls_that_are_stuck_keep_their_places_for_a_minute(stuck: int) -> None:
-    """The peer never answers them, and is alive otherwise."""
+    """The peer never answers them, and is otherwise alive."""
     names = [f"feed {number}" for number in range(50)]
     node = asker(*names)
     peer = Without(node, "honest")
@@ -157,7 +157,7 @@ def test_calls_that_are_stuck_keep_their_places_for_a_minute(stuck: int) -> None
 
 
 def test_a_call_that_is_stuck_for_long_is_made_again() -> None:
-    """Even if nobody waits for its place."""
+    """Even if nothing waits for its place."""
     asking = history.Timing(patience_s=60.0, retry_s=600.0)
     node = asker("alice", timing=Timing(history=asking))
     peer = Without(node, "honest")
@@ -187,7 +187,7 @@ def test_over_a_slow_line_a_call_has_more_than_a_minute() -> None:
 def test_a_peer_that_asks_for_very_many_feeds_at_once_gets_those_that_there_are(
     count: int,
 ) -> None:
-    """All others are refused, and it answers that only when it has asked for all."""
+    """All others are refused, and the answer to that comes only after its last request."""
     node = asker()
     node.peer.publish({"type": "post", "text": "hello"})
     node.drain()
@@ -211,7 +211,7 @@ def test_a_peer_that_asks_for_very_many_feeds_at_once_gets_those_that_there_are(
 
 
 def test_a_peer_that_follows_more_feeds_than_it_may_call_gets_all() -> None:
-    """Old peers ask for each feed with a call that never ends; so each has to come to its turn."""
+    """Old peers ask for each feed with a call that never ends; so each needs its turn."""
     names = [f"feed {number}" for number in range(12)]
     node = asker(*names, limits=Limits(rpc=RpcLimits(calls_max=5)))
     peer = Without(node, "old")

@@ -18,7 +18,7 @@ FILES_MAX = 20
 
 @cache
 def file_of(filename: str) -> str:
-    """A file of the package; but not of kernels, which may be compiled."""
+    """A file of the package, except kernels, which may be compiled."""
     path = Path(filename)
     name = path.relative_to(FOLDER).as_posix() if path.is_relative_to(FOLDER) else ""
     return "" if name.startswith("kernels/") else name

@@ -1,7 +1,7 @@
-"""Whole peers have the same in the end, whatever has happened to them before.
+"""Whole peers have the same in the end, whatever happened to them before.
 
-``CULM_SSB_WORLDS_SEEDS`` says how many worlds of each kind are tried,
-``CULM_SSB_WORLDS_FIRST_SEED`` where to begin.
+``CULM_SSB_WORLDS_SEEDS`` sets the number of worlds of each kind, ``CULM_SSB_WORLDS_FIRST_SEED`` the
+first one.
 """
 
 from __future__ import annotations

@@ -146,8 +146,8 @@ class Together:
     def compare(self) -> None:
         """All documents are alike.
 
-        p2panda-rs may list a merge before one behind which it stands, and again (see the
-        decisions); of such a document only the view is compared, and it is left alone then.
+        p2panda-rs may list a merge before an operation that it follows, and again (see the
+        decisions); of such a document only the view is compared, and then it is left alone.
         """
         for document_id, made in list(self.documents.items()):
             ours, found = self._document(document_id), self.theirs.document(document_id)

@@ -19,7 +19,7 @@ def node_packages() -> Path:
 
 @pytest.fixture
 def js_peer(node_packages: Path, tmp_path: Path) -> Iterator[Callable[..., JsPeer]]:
-    """``js_peer(name)`` starts one, with a folder of its own, and waits until it listens."""
+    """``js_peer(name)`` starts one, in its own folder, and waits until it listens."""
     started: list[JsPeer] = []
 
     def start(name: str, **options: Any) -> JsPeer:

@@ -30,7 +30,7 @@ from culm.stack import over, then
 HERE = Path(__file__).parent
 NETWORK = sha256(b"a network of tests").digest()
 PATIENCE_S = 60.0
-#: Of every test here.  What is built and installed before it has a limit of its own.
+#: For each test here. Building and installing beforehand has a separate limit.
 INTEROP = [pytest.mark.interop, pytest.mark.timeout(func_only=True)]
 
 
@@ -49,7 +49,7 @@ def free_port() -> int:
 
 
 def installed() -> Path:
-    """A folder with the packages in it; skips where there is no Node.js."""
+    """A folder with the packages in it; skips without Node.js."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("no Node.js is at hand: there are no real peers of Secure Scuttlebutt")
@@ -63,13 +63,13 @@ def installed() -> Path:
         try:
             subprocess.run(install, cwd=folder, check=True, timeout=900)
         except BaseException:
-            there.unlink()  # half of it is there: begin anew the next time
+            there.unlink()  # it is incomplete: begin anew the next time
             raise
     return folder
 
 
 class JsPeer:
-    """A peer on Node.js: a process that is told what to do by lines of JSON."""
+    """A peer on Node.js: a process that takes commands as lines of JSON."""
 
     def __init__(self, name: str, folder: Path, path: Path, **options: Any) -> None:
         self.name = name
@@ -116,7 +116,7 @@ class JsPeer:
         return any(found["event"] == event for found in self.events)
 
     def begin(self, op: str, **args: Any) -> int:
-        """Tell it to do something; the number of the call."""
+        """Begin a command; the number of the call."""
         assert self.process.stdin is not None
         self._calls += 1
         line = json.dumps({"op": op, "call": self._calls, **args})
@@ -128,7 +128,7 @@ class JsPeer:
         return call in self._results
 
     def result(self, call: int) -> Any:
-        """What came of a call; raises `RuntimeError` if that was an error."""
+        """The result of a call; raises `RuntimeError` if that was an error."""
         found = self._results.pop(call)
         if "error" in found:
             raise RuntimeError(found["error"])
@@ -174,7 +174,7 @@ def sealed(
     return then(handshake, follow)
 
 
-#: Sockets of the test that runs, closed when it is over.
+#: Sockets of the running test, closed when it is over.
 SOCKETS: list[socket.socket] = []
 
 
@@ -208,7 +208,7 @@ class Wire:
             self._outgoing = self._outgoing[self._connection.send(self._outgoing) :]
 
     def turn(self) -> None:
-        """Read what is there, drain, and write what can be written."""
+        """Read what is there, drain, and write as much as possible."""
         self.drain()
         with selectors.DefaultSelector() as selector:
             if not self._eof:
@@ -240,7 +240,7 @@ def dial(
 def until(
     done: Callable[[], bool], *turns: Callable[[], None], patience_s: float = PATIENCE_S
 ) -> None:
-    """Take turns until that is so."""
+    """Take turns until the condition holds."""
     give_up_at = time.monotonic() + patience_s
     while not done():
         assert time.monotonic() < give_up_at, "it does not happen"
@@ -251,7 +251,7 @@ def until(
 
 
 def ask(peer: JsPeer, op: str, /, *turns: Callable[[], None], **args: Any) -> Any:
-    """Have a peer do something, and wait for the result; `turns` go on meanwhile."""
+    """Let a peer do something, and wait for the result; `turns` go on meanwhile."""
     call = peer.begin(op, **args)
     until(lambda: peer.is_done(call), *turns)
     return peer.result(call)

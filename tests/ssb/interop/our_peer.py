@@ -31,7 +31,7 @@ class OurPeer:
         self.store = MemoryStore() if store is None else store
         self.events: list[Event] = []
         self.notes: list[Mapping[str, int]] = []
-        """What peers have told in notes."""
+        """The notes of peers."""
         self._loop = asyncio.new_event_loop()
         self._stopped = False
         self.driver, self.port = self._run(self._begin(key, network, options))
@@ -80,7 +80,7 @@ class OurPeer:
         return link
 
     def publish(self, *contents: Any) -> list[ClassicMessage]:
-        """Returns when they are stored."""
+        """Returns once they are stored."""
         made = [self.call(self.peer.publish, content) for content in contents]
         until(lambda: self.peer.clock[self.id] == made[-1].sequence, self.turn)
         return made

@@ -59,7 +59,7 @@ def accept(connection: Connection, peer: JsPeer) -> Wire:
 
 
 class Responder:
-    """Our messages, which a `HistoryServer` serves to whoever asks."""
+    """Our messages, which a `HistoryServer` serves to every caller."""
 
     def __init__(self, count: int) -> None:
         self.messages: list[ClassicMessage] = []
@@ -199,7 +199,7 @@ class TestGoodbye:
 
 class TestHistory:
     def test_it_sends_its_feed(self, js_peer: StartPeer) -> None:
-        """All of its messages are valid for us, in order, and byte for byte as we write them."""
+        """All of its messages are valid for us, in order, and byte for byte in our form."""
         alice = js_peer("alice", history=True)
         odd = [
             {"type": "odd", "2": 1, "1": [1e21, 1e-7, -0.0, 0.1, 2**53], "é": "\U0001f600"},

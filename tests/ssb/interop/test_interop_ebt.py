@@ -55,7 +55,7 @@ def ours() -> Iterator[StartOurs]:
 
 
 def follow_each_other(peer: OurPeer, alice: JsPeer) -> None:
-    """Its own feed, too, has to be asked for there."""
+    """Its own feed, too, has to be requested there."""
     peer.call(peer.peer.follow, alice.id)
     for feed in (alice.id, peer.id):
         ask(alice, "request", peer.turn, feed=feed, value=True)
@@ -67,7 +67,7 @@ def clock_of(alice: JsPeer, *turns: Callable[[], None]) -> dict[str, int]:
 
 
 def until_level(peer: OurPeer, *theirs: JsPeer, **counts: int) -> None:
-    """All have so many messages of the feeds of these names."""
+    """All have these numbers of messages of the named feeds."""
     wanted = {feed_of(name): count for name, count in counts.items()}
 
     def level(clock: Mapping[str, int]) -> bool:
@@ -120,7 +120,7 @@ def test_what_has_not_changed_is_not_told_in_the_next_session(
     ask(alice, "status", peer.turn, feed=peer.id)
 
     def again() -> list[Mapping[str, int]]:
-        """Disconnect, connect, and what it told first."""
+        """Disconnect, connect; the peer's first notes."""
         nonlocal link
         peer.call(link.close)
         until(lambda: link.closed, peer.turn)
@@ -129,7 +129,7 @@ def test_what_has_not_changed_is_not_told_in_the_next_session(
         until(lambda: bool(peer.notes), peer.turn)
         return list(peer.notes)
 
-    assert set(again()[0]) <= {alice.id}  # what we have now we had not told
+    assert set(again()[0]) <= {alice.id}  # the peer has not heard of our present messages
     assert again()[0] == {}
     peer.publish(*posts(1, "one more"))
     until_level(peer, alice, culm=4)
@@ -152,7 +152,7 @@ def test_who_is_blocked_gets_nothing(js_peer: StartPeer, ours: StartOurs) -> Non
     peer.dial(alice)
     until_level(peer, alice, culm=3)
     peer.call(peer.peer.block, dave, alice.id, False)
-    until_level(peer, alice, dave=5)  # had it not been blocked, it would have come
+    until_level(peer, alice, dave=5)  # without the block it would have come
     peer.call(peer.peer.block, peer.id, alice.id)
     until(lambda: bool(told(peer, PeerDisconnected)), peer.turn)
     assert told(peer, SessionEnded)[0].reason is EndReason.BLOCKED
@@ -209,7 +209,7 @@ def test_either_side_closes(js_peer: StartPeer, ours: StartOurs) -> None:
 
 
 def test_a_peer_that_is_killed_in_the_middle(js_peer: StartPeer, ours: StartOurs) -> None:
-    """Theirs first, and then ours: what had come is not asked for again, and the rest comes."""
+    """First theirs, then ours: received messages are not asked for again, and the rest comes."""
     alice, peer = js_peer("alice"), ours()
     ask(alice, "publish", contents=posts(2000))
     follow_each_other(peer, alice)
@@ -239,7 +239,7 @@ def hang_up(peer: OurPeer, link: PeerLink) -> None:
 
 
 def sessions_until(peer: OurPeer, alice: JsPeer, is_level: Callable[[], bool]) -> int:
-    """Connect again and again, for a second each; how often it took."""
+    """Connect again and again, for a second each; the number of connections."""
     for number in range(1, TURNS + 1):
         link = peer.dial(alice)
         for _ in range(100):
@@ -251,7 +251,7 @@ def sessions_until(peer: OurPeer, alice: JsPeer, is_level: Callable[[], bool]) -
 
 
 def test_a_folder_from_a_backup_catches_up(js_peer: StartPeer, ours: StartOurs) -> None:
-    """With the clocks of then; its own feed comes back before it publishes."""
+    """With the clocks of that time; its own feed comes back before it publishes."""
     alice, peer = js_peer("alice"), ours()
     ask(alice, "publish", contents=posts(4))
     peer.publish(*posts(3))
@@ -260,7 +260,7 @@ def test_a_folder_from_a_backup_catches_up(js_peer: StartPeer, ours: StartOurs) 
     until_level(peer, alice, alice=4, culm=3)
     hang_up(peer, link)
     backup = deepcopy(peer.store)
-    for count in (1, 2):  # the second time, we have told what we had
+    for count in (1, 2):  # the second time, we have told it our position
         link = peer.dial(alice)
         ask(alice, "publish", peer.turn, contents=posts(1, "since then"))
         peer.publish(*posts(1, "since then"))
@@ -336,7 +336,7 @@ def test_a_peer_without_ebt_is_asked_for_its_feed(js_peer: StartPeer, ours: Star
 
 
 def store_of(name: str, count: int) -> MemoryStore:
-    """A store with somebody's first messages."""
+    """A store with the first messages of that author."""
     made: list[ClassicMessage] = []
     for content in posts(count):
         last = made[-1].place if made else None

@@ -1,6 +1,6 @@
 """Handshake and box stream with two more implementations: the Go transport stack, and Rust's kuska.
 
-Small programs of ours, ``go/main.go`` and ``rust/src/main.rs``, send back what they are sent; they
+Small programs of ours, ``go/main.go`` and ``rust/src/main.rs``, send back all their input; they
 are built into ``.tox`` the first time.
 """
 
@@ -42,7 +42,7 @@ def rust() -> Path:
 
 
 def build(command: list[str], folder: Path) -> None:
-    """Build a program; skips where there is nothing to do it with."""
+    """Build a program; skips without the tools."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]} is at hand: one implementation less to compare with")
     BUILT.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def program(request: pytest.FixtureRequest) -> Path:
 
 
 class Theirs:
-    """A process that sends back what it is sent."""
+    """A process that sends back its input."""
 
     def __init__(
         self, program: Path, *, leaves_after: int, network: bytes, args: list[str]
@@ -69,7 +69,7 @@ class Theirs:
         return self.process.stdout.readline().strip()
 
     def end(self) -> str:
-        """What it says last."""
+        """Its last words."""
         said, _ = self.process.communicate(timeout=30)
         assert self.process.returncode == 0
         return said
@@ -94,7 +94,7 @@ def start(program: Path) -> Iterator[StartTheirs]:
 
 
 class Ours:
-    """A machine of ours on a socket: what it has heard, and its box stream."""
+    """A machine of ours on a socket: its input, and its box stream."""
 
     def __init__(self) -> None:
         self.heard = bytearray()
