@@ -1,12 +1,11 @@
-"""A tree of many small files: what the directory program and ``rsync -a`` take for a copy of it.
+"""A tree of many small files: the cost of copying it with the directory program and ``rsync -a``.
 
 Run: ``python benchmarks/bench_directory.py [--files 100000] [--folder DIR]``, with rsync installed
-for the comparison.  Both copy the same tree into a directory that is not there yet, one after
-the other.  Prints a table: wall and processor time, the most memory at once; then where the
-program's time goes, each part by itself.
+for the comparison.  Both copy the same tree into a new directory, one after the other.  Prints a
+table: wall and processor time, peak memory; then the program's time, part by part.
 
-On ext4, files are made slowly for minutes after many others were removed: use a fresh folder,
-or one in memory (``/dev/shm``).
+On ext4, creating files is slow for minutes after many others were removed: use a fresh folder, or
+one in memory (``/dev/shm``).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _FILES_PER_DIRECTORY = 1000
 
 
 class Cost(NamedTuple):
-    """Of a process and those that it has waited for: seconds, and bytes at once."""
+    """For a process and those that it has waited for: seconds, and peak bytes."""
 
     wall: float
     user: float
@@ -99,7 +98,7 @@ def replicate(source: Path, folder: Path) -> dict[str, Cost]:
 
 
 def parts(source: Path, store: Path, folder: Path) -> dict[str, float]:
-    """Processor time of what publishing and fetching are made of (seconds)."""
+    """Processor time of the parts of publishing and fetching (seconds)."""
     sys.path.insert(0, str(_EXAMPLES))
     from nacl.signing import SigningKey
 
@@ -139,7 +138,7 @@ def parts(source: Path, store: Path, folder: Path) -> dict[str, float]:
 
 
 def bare(folder: Path, count: int) -> None:
-    """The system calls that it takes to make files and move them to their places."""
+    """The bare system calls to create files and move them into place."""
     staging = os.open(folder, os.O_RDONLY)
     place = staging
     for number in range(count):
@@ -161,7 +160,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where to work")
     parser.add_argument("--parts", type=Path, nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.parts:  # a process of its own: the table must not count what this imports
+    if options.parts:  # a separate process: the table must not count these imports
         print(json.dumps(parts(*options.parts)))
         return
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="culm-bench-") as name:

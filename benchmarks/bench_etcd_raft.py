@@ -5,12 +5,12 @@
     python benchmarks/bench_etcd_raft.py [--rounds 5] [--seconds 2] [--size 64]
 
 Three cores of either kind in one process, without network and disk: every message arrives at once,
-and what has to be stored is stored in memory.  So many values are proposed in one call, until all
-three have nothing left to do; then the next ones.  Compared is the processor's time, with that of
-Go's garbage collector; a ratio is the median of the rounds' ratios.
+and storage is in memory.  A number of values are proposed in one call, until all three have nothing
+left to do; then the next ones.  The comparison is of processor time, including Go's garbage
+collector; a ratio is the median of the rounds' ratios.
 
-etcd's side is the program in ``etcd_raft``, which Go builds with the library that ``go.mod`` there
-names.  Without Go there is nothing to compare: it says so, and exits with status 0.
+etcd's side is the program in ``etcd_raft``, which Go builds with the library named in ``go.mod``
+there.  Without Go there is nothing to compare: it says so, and exits with status 0.
 """
 
 from __future__ import annotations

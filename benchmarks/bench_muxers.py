@@ -6,11 +6,11 @@
     python benchmarks/bench_muxers.py [--rounds 5] [--streams 100] [--echoes 20] [--size 1024]
 
 Both ends run in one process, under trio, over a pair of sockets: one opens the streams, and on each
-sends a message, waits for its echo, and sends the next.  The connection has no encryption, which
-in libp2p comes before a muxer.  py-libp2p has a task for each stream, culm a handler of events;
-that is how either is meant to be used.  A message goes in one frame, and the windows have room for
-it.  Compared is the processor's time of both ends; a ratio is the median of the rounds' ratios.
-Without the package there is nothing to compare: it says so, and exits with status 0.
+sends a message, waits for its echo, and sends the next.  The connection has no encryption, which in
+libp2p comes before a muxer. py-libp2p has a task for each stream, culm a handler of events, as each
+is meant to be used.  A message goes in one frame, and the windows have room for it.  The comparison
+is of both ends' processor time; a ratio is the median of the rounds' ratios.  Without the package
+there is nothing to compare: it says so, and exits with status 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from culm_io.trio import MachineDriver
 
 
 class Load(NamedTuple):
-    """So many streams, echoes on each, and bytes in a message."""
+    """Numbers of streams, of echoes on each, and of bytes in a message."""
 
     streams: int
     echoes: int
@@ -52,7 +52,7 @@ Meeting = Callable[[Load, trio.SocketStream, trio.SocketStream], Awaitable[int]]
 
 
 async def bymux(load: Load, ours: trio.SocketStream, theirs: trio.SocketStream) -> int:
-    """The number of echoes that came."""
+    """The number of echoes received."""
     credit = 4 * load.size
     initial = InitialState(
         local_creation_credit=load.streams,
@@ -103,7 +103,7 @@ async def bymux(load: Load, ours: trio.SocketStream, theirs: trio.SocketStream) 
 
 
 class Plain:
-    """What a muxer of py-libp2p takes for a connection that is secured already."""
+    """A connection without encryption, which a muxer of py-libp2p takes for a secured one."""
 
     def __init__(self, stream: trio.SocketStream, *, is_initiator: bool) -> None:
         self._stream, self.is_initiator = stream, is_initiator
@@ -133,7 +133,7 @@ async def read_all(stream: Any, size: int) -> bytes:
 
 
 async def libp2p(muxer: Any, load: Load, ours: trio.SocketStream, theirs: trio.SocketStream) -> int:
-    """The number of echoes that came."""
+    """The number of echoes received."""
     peer = import_module("libp2p.peer.id").ID(b"peer")
     client = muxer(Plain(ours, is_initiator=True), peer)
     server = muxer(Plain(theirs, is_initiator=False), peer)

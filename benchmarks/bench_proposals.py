@@ -1,4 +1,4 @@
-"""What a proposal costs in a Raft node, beyond what it costs in the core, at the leader.
+"""The cost of a proposal at the leader in a Raft node, beyond its cost in the core.
 
 ``python benchmarks/bench_proposals.py`` proposes values one by one to a leader that is a node and
 to one that is the core alone, by turns, and prints for one value the steps (`counts`) and the
@@ -41,7 +41,7 @@ def drain(machine: Any, store: MemoryStore) -> None:
 
 
 def leader(kind: Callable[..., Any]) -> tuple[Any, MemoryStore]:
-    """Of a cluster of one."""
+    """The leader of a cluster of one."""
     store = MemoryStore(Nothing(), Stored.founding((Server(1, "tcp://127.0.0.1:1"),)))
     machine, now = kind(server_id=1, stored=store.load(), rng=Random(1), now=0.0), 0.0
     while machine.state is not State.LEADER or machine.applied_index == 0:

@@ -1,19 +1,19 @@
 """Commits a second of three servers as processes over loopback, ours and PySyncObj's.
 
-64-byte values are submitted in the leader's process, with so and so many in flight: one by one,
-and by ours also together, as many in one call as there is room for.  Run::
+64-byte values are submitted in the leader's process, with a window of values in flight: one by one,
+and with ours also together, as many in one call as there is room for.  Run::
 
     python benchmarks/bench_raft_cluster.py [--seconds 2] [--rounds 3] [--windows 1 1000]
         [--before CHECKOUT] [--sqlite]
 
-Prints one line of JSON for each library and window (medians of some rounds, which take
-turns), then one for each window with the medians of the rounds' ratios.  ``us`` is the
-processor time of all three servers, in microseconds for each commit: on a busy machine it
-says more than the commits of a second.  PySyncObj is left out where it is not installed.
+Prints one line of JSON for each library and window (medians of some rounds, which take turns), then
+one for each window with the medians of the rounds' ratios.  ``us`` is the processor time of all
+three servers, in microseconds for each commit: on a busy machine it says more than the commits a
+second.  PySyncObj is left out where it is not installed.
 
-``--before`` takes turns with another checkout, too.  Nothing is written to disk, except
-with ``--sqlite``: then our servers write to SQLite, in a thread of its own; PySyncObj has
-nothing that survives a crash as that does, and is left out.
+``--before`` takes turns with another checkout, too.  Nothing is written to disk, except with
+``--sqlite``: then our servers write to SQLite, in a separate thread; PySyncObj has no storage that
+survives a crash in the same way, and is left out.
 
 PySyncObj (0.3.17, pure Python; it has no compiled part) runs at its fastest settings,
 found by trying them out on this benchmark:
@@ -73,12 +73,12 @@ VALUE = bytes(64)
 HERE = Path(__file__).resolve()
 WARM_UP_S = 0.5
 
-Tell: TypeAlias = Callable[[int], None]  # the commits so far: when measuring begins, and ends
+Tell: TypeAlias = Callable[[int], None]  # the commits so far: at the start and the end of measuring
 Serve: TypeAlias = Callable[[int, Sequence[int], int, float, Tell], None]
 
 
 class Measured(NamedTuple):
-    """Commits a second, and microseconds of processor time for each, of all servers."""
+    """Commits a second, and microseconds of processor time for each, over all servers."""
 
     rate: float
     us: float
@@ -281,7 +281,7 @@ def measure(serve: Serve, window: int, seconds: float) -> Measured:
 
 
 def measure_checkout(checkout: Path, serve: str, window: int, seconds: float) -> Measured:
-    """`measure` in a process that takes culm from there."""
+    """`measure` in a process that imports culm from there."""
     given = f"--one {serve} --windows {window} --seconds {seconds}".split()
     path = os.pathsep.join(str(checkout.resolve() / folder) for folder in ("src", "examples"))
     found = subprocess.run(

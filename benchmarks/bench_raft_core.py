@@ -42,7 +42,7 @@ class Memory:
         }
 
     def run(self) -> None:
-        """Until nothing moves any more."""
+        """Run until nothing moves."""
         busy = True
         while busy:
             busy = False

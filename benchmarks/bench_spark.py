@@ -1,12 +1,12 @@
-"""What the data pipeline costs: verification beside libsodium, the audit beside verification.
+"""The cost of the data pipeline: verification beside libsodium, the audit beside verification.
 
-Run: ``python benchmarks/bench_spark.py [--entries 1000000] [--times 4] [--folder DIR]``, with
-the extra ``spark``.  Makes an archive (kept in the folder, and used again), half of it in logs of
+Run: ``python benchmarks/bench_spark.py [--entries 1000000] [--times 4] [--folder DIR]``, with the
+extra ``spark``.  Makes an archive (kept in the folder, and used again), half of it in logs of
 thousands of entries and half in logs of ten, and runs the jobs of the command line on it, on two
-threads, when they have run on one of a fifth of its size.  Then verification alone takes turns
-with two loops of libsodium in C, on two threads, over entries of the same archive: once to warm
-up (Java is still compiling what it runs often), then three times, of which the medians count.
-With `--times` the jobs run again on an archive that many times as large.
+threads, after a run on an archive of a fifth of its size.  Then verification alone takes turns with
+two loops of libsodium in C, on two threads, over entries of the same archive: once to warm up (Java
+is still compiling its hot code), then three times, of which the medians count.  With `--times` the
+jobs run again on an archive that many times as large.
 
 Time is that of all processes' processors, so that other load matters little; the wall clock's is
 printed, too.  The exit status is 1 if a target is missed.
@@ -48,7 +48,7 @@ TURNS = 3
 SODIUM_MIN = 0.9
 AUDIT_MAX = 0.4
 MEMORY_MAX = 3 << 30
-#: How much longer may take what is four times as large; others by proportion.
+#: The allowed factor of time for four times the size; for others by proportion.
 GROWTH = 4.2 / 4
 SETTINGS = {"spark.log.level": "ERROR"}
 
@@ -73,11 +73,11 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """What this process and all below it cost, as ``/proc`` tells; a context manager.
+    """The cost of this process and all below it, from ``/proc``; a context manager.
 
-    Memory is the sum of what is resident, in which what processes share counts for each of them.
-    Of a process that has ended counts what was seen last: Spark ends workers that are idle, and
-    what they took is in no sum of their parents.
+    Memory is the sum of resident sizes, with shared memory counted once for each process. An ended
+    process counts with its last known values: Spark ends idle workers, and their costs are in no
+    sum of their parents.
     """
 
     def __init__(self) -> None:
@@ -103,11 +103,12 @@ class Meter:
         return Cost(java, python, time.monotonic())
 
     def _look(self) -> int:
-        """Note what each process has spent; what is resident."""
+        """Note each process's cost so far; the resident memory."""
         resident = 0
         for pid, name, fields in _below(os.getpid()):
             spent = sum(map(int, fields[11:13])) / _TICK
-            self._spent[pid, fields[19]] = name, spent  # numbers come again, not with that start
+            # numbers are used again, but not with that start
+            self._spent[pid, fields[19]] = name, spent
             resident += int(fields[21]) * _PAGE
         return resident
 
@@ -118,7 +119,7 @@ class Meter:
 
 
 def _below(root: int) -> Iterator[tuple[int, str, list[str]]]:
-    """The number, name and fields, from the state on, of a process and all that it has started."""
+    """The number, name and fields, from the state on, of a process and all its descendants."""
     found: dict[int, tuple[str, list[str]]] = {}
     children: dict[int, list[int]] = {}
     for path in Path("/proc").iterdir():
@@ -126,7 +127,7 @@ def _below(root: int) -> Iterator[tuple[int, str, list[str]]]:
             try:
                 text = (path / "stat").read_text(errors="replace")
             except OSError:
-                continue  # it is gone
+                continue  # the process is gone
             name, _, rest = text.partition("(")[2].rpartition(")")
             fields = rest.split()
             found[int(path.name)] = name, fields
@@ -140,7 +141,7 @@ def _below(root: int) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def make_archive(folder: Path, entries: int) -> Path:
-    """An archive of so many entries, as there is one already or made now."""
+    """An archive of that many entries, kept from an earlier run or made now."""
     target = folder / f"archive-{entries}"
     if target.exists():
         return target
@@ -168,7 +169,7 @@ def _log(author: int, length: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def libsodium_loops(archive: Path, folder: Path) -> Callable[[], float]:
-    """Two loops over entries of all files; a call tells what they took of the processor, each."""
+    """Two loops over entries of all files; a call returns the mean processor time of one."""
     entries = []
     for path in sorted(archive.iterdir()):
         with path.open("rb") as file:
@@ -211,7 +212,7 @@ def run_audit(spark: Any, meter: Meter, archive: Path, folder: Path) -> dict[str
 
 
 def verified_without_sink(spark: Any, meter: Meter, archive: Path) -> Cost:
-    """Reading, decoding, hashing and verifying, with nothing written."""
+    """Reading, decoding, hashing and verifying, without writing."""
     from culm.spark.decode import verify_entries
     from culm.spark.source import register
 
@@ -223,7 +224,7 @@ def verified_without_sink(spark: Any, meter: Meter, archive: Path) -> Cost:
 
 
 def beside_libsodium(spark: Any, meter: Meter, entries: int, folder: Path) -> float:
-    """How fast verification alone is, beside two loops of libsodium that take turns with it."""
+    """The speed of verification alone, relative to two loops of libsodium, by turns."""
     archive = make_archive(folder, entries)
     loops = libsodium_loops(archive, folder)
     bare, whole = [], []
@@ -242,7 +243,7 @@ def beside_libsodium(spark: Any, meter: Meter, entries: int, folder: Path) -> fl
 
 
 class Measured(NamedTuple):
-    """Of one archive: verification alone, the job `verify`, and what the audit takes beyond it."""
+    """For one archive: verification alone, the job `verify`, and the extra cost of the audit."""
 
     entries: int
     plain: Cost
@@ -278,7 +279,7 @@ def tell(found: Measured) -> None:
 
 
 class Targets:
-    """Says of each target whether it is met, and remembers if one was not."""
+    """Reports whether each target is met, and remembers a missed one."""
 
     def __init__(self) -> None:
         self.missed = False
@@ -291,7 +292,7 @@ class Targets:
 
 
 def check_all(options: argparse.Namespace, folder: Path) -> bool:
-    """Measure, print, and say whether all targets are met."""
+    """Measure, print, and return whether all targets are met."""
     targets = Targets()
     spark = start_session("culm bench", master="local[2]", settings=SETTINGS)
     with Meter() as meter:

@@ -1,6 +1,6 @@
-"""Programs in C and C++ to measure beside: compiled where sources and a compiler are at hand.
+"""Programs in C and C++ for comparison: compiled where sources and a compiler are at hand.
 
-Nothing of others is in this repository.  Where it lies is told by the environment:
+The sources of others are not in this repository.  The environment tells where they are:
 ``CULM_NEGENTROPY`` is the directory ``cpp`` of hoytech/negentropy, ``CULM_XXHASH`` the one that
 holds ``xxhash.h`` (``deps/xxhash`` in the source distribution of PyPI's xxhash).
 """
@@ -25,7 +25,7 @@ PROGRAMS = {
 
 
 def built(source: str, directory: Path) -> Path:
-    """The program compiled from `source`; skips where that cannot be."""
+    """The program compiled from `source`; skips where that is impossible."""
     where, compiler_name, compiler, options, libraries = PROGRAMS[source]
     if where not in os.environ:
         pytest.skip(f"{where} says where the other side lies")
@@ -43,7 +43,7 @@ def built(source: str, directory: Path) -> Path:
 
 
 def measured(program: Path, argument: int, data: bytes) -> dict[str, float]:
-    """What the program says of its times, in nanoseconds."""
+    """The program's own times, in nanoseconds."""
     run = subprocess.run(
         [program, str(argument)], input=data, check=True, stdout=subprocess.PIPE, stderr=-3
     )

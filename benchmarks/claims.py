@@ -1,8 +1,8 @@
-"""The claims that `compare` measures: what culm does, who does the same, and the target.
+"""The claims that `compare` measures: the work of culm, a peer for the same work, and the target.
 
-A side is a callable that works once and returns what is told of it: a speed, a size or a count.
-Each contest is prepared anew, and both sides' work is checked.  A peer that has to be built or
-installed is optional: what is missing raises `Absent`.
+A side is a callable that works once and returns a measure: a speed, a size or a count.  Each
+contest is prepared anew, and both sides' work is checked.  A peer that has to be built or installed
+is optional: a missing one raises `Absent`.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Absent(Exception):
 
 
 class Effort(NamedTuple):
-    """How much is measured.
+    """The amount of measuring.
 
-    rounds: turns of each side; brief: little work, to see that all of it runs.
+    rounds: turns of each side; brief: little work, to see that everything runs.
     """
 
     rounds: int
@@ -63,10 +63,10 @@ class Effort(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A claim: `ratio` is what culm reaches, divided by what its peer does.
+    """A claim: `ratio` is the measure of culm, divided by that of its peer.
 
-    clock: that of the ratio: processor, wall, virtual, or none where bytes are compared.
-    at_most: whether a smaller ratio is the better one.  rounds: if not those of the effort.
+    clock: the ratio's: processor, wall, virtual, or none where bytes are compared.
+    at_most: whether a smaller ratio is the better one.  rounds: if different from the effort's.
     """
 
     name: str
@@ -86,7 +86,7 @@ def needs(module: str) -> None:
 
 
 def speed(work: Work, amount: float, clock: Callable[[], float] = process_time) -> float:
-    """Amount a second of the clock; what is there already is no garbage to look through."""
+    """Amount a second of the clock; garbage collection ignores all earlier objects."""
     with frozen():
         start = clock()
         watched(work)
@@ -298,7 +298,7 @@ def p2panda(effort: Effort) -> Contest:
 
 @contextmanager
 def ssb_in_memory(effort: Effort) -> Contest:
-    """The receiver alone: whoever serves is a process of its own."""
+    """The receiver alone: the server is a separate process."""
     import asyncio
 
     import test_ssb as ssb
@@ -429,7 +429,7 @@ def raft(effort: Effort, *, window: int, together: bool) -> Contest:
 
 @contextmanager
 def oxen_loss(effort: Effort, *, loss: float) -> Contest:
-    """The worst of the seeds, beside the mean without loss: in virtual time."""
+    """The worst of the seeds, relative to the mean without loss: in virtual time."""
     from oxen_throughput import rate
 
     seeds, count = range(effort.amount(20)), effort.amount(3000)

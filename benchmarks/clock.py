@@ -1,4 +1,4 @@
-"""Processor time of work, apart from what else there is in the process."""
+"""Processor time of work, apart from everything else in the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 @contextmanager
 def frozen() -> Iterator[None]:
-    """What is there now is not looked through for garbage."""
+    """Within it, garbage collection ignores all objects that already exist."""
     gc.collect()
     gc.freeze()
     try:

@@ -2,16 +2,16 @@
 
 ``python benchmarks/compare.py`` lets culm and the peer of each claim (`claims`) work in turns for
 some rounds, prints a table, and writes ``benchmarks/results/compare.json``: a list of ``{claim,
-workload, ours, peer, peer_name, unit, clock, ratio, target, met, rounds}``.  `ours` and `peer`
-are medians, and the ratio is the median of the rounds' ratios, so that other load on the machine
-hits both alike.  A claim whose peer is not at hand is left out, and the reason is printed.
+workload, ours, peer, peer_name, unit, clock, ratio, target, met, rounds}``.  `ours` and `peer` are
+medians, and the ratio is the median of the rounds' ratios, so that other load on the machine hits
+both alike.  A claim without its peer is left out, and the reason is printed.
 
 Where a target is missed, culm's side works once more, and the functions that take its processor
-time are told as well (`sampled`), with their parts of it: ``profile``.  What happens in other
-processes is not seen.
+time are reported as well (`sampled`), with their shares: ``profile``.  Other processes are not
+included.
 
-The exit status is 1 if a target is missed, with ``--strict``; what a target means stands in
-docs/benchmarks.md.
+The exit status is 1 if a target is missed, with ``--strict``; docs/benchmarks.md explains the
+targets.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def line(found: dict[str, object]) -> str:
 
 
 def write(found: dict[str, object], path: Path) -> None:
-    """Replace what the file says of this claim, and keep the others."""
+    """Replace this claim's entry in the file, and keep the others."""
     kept = json.loads(path.read_text())["claims"] if path.exists() else []
     order = {claim.name: place for place, claim in enumerate(CLAIMS)}
     claims = [old for old in kept if old["claim"] != found["claim"] and old["claim"] in order]
@@ -114,7 +114,7 @@ def main() -> int:
         print(line(found), flush=True)
         results.append(found)
         if not arguments.brief:
-            write(found, arguments.output)  # at once: what comes later may take an hour
+            write(found, arguments.output)  # at once: the next ones may take an hour
     return int(arguments.strict and not all(found["met"] for found in results))
 
 

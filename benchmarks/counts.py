@@ -1,13 +1,13 @@
-"""What every protocol's whole path costs, counted, against what is committed.
+"""The cost of every protocol's whole path, counted, compared with the committed counts.
 
 ``python benchmarks/counts.py`` brings entries, operations, messages and values from one store to
 another, through drivers and loopback sockets (`driven`), and counts the steps of culm: lines of
-Python that run in the package, its drivers and its stores, and calls of functions that are
-written in C.  No clock is read, so a busy machine counts the same.  What takes more than 3 % more
-steps than `counts.json` says for this version of Python makes the exit status 1.
+Python that run in the package, its drivers and its stores, and calls of functions written in C.  No
+clock is read, so a busy machine counts the same.  A path with more than 3 % more steps than in
+`counts.json` for this version of Python makes the exit status 1.
 
 ``--accept`` writes the counts into `counts.json`, after a change that is worth its steps: the
-change has a line in the changelog.  What kernels do inside is not counted here, but by
+change has a line in the changelog.  The inside of kernels is not counted here, but by
 ``side_by_side.py --instructions``.
 """
 
@@ -53,7 +53,7 @@ PATHS: dict[str, tuple[int, Callable[[], driven.Work]]] = {
     "Oxen, a message to each of two": (400, partial(driven.oxen, 400)),
     "Oxen, that message, recorded": (400, _recorded(driven.oxen, 400)),
 }
-"""By name: how many there are in a round, and what prepares the round."""
+"""By name: the number of items in a round, and the function that prepares the round."""
 
 
 class Steps:
@@ -85,7 +85,7 @@ class Steps:
         self.taken += event == "c_call" and _is_ours(frame)
 
 
-# The names of folders above these are no part of culm, whatever they are.
+# The folders above these are not part of culm, whatever their names.
 _OURS = tuple(str(Path(str(package.__file__)).parent) + os.sep for package in (culm, culm_io))
 
 
@@ -98,13 +98,13 @@ def measure(only: str) -> dict[str, float]:
     found = {}
     for name, (count, prepare) in PATHS.items():
         if only in name:
-            prepare()()  # caches, and what is made once
+            prepare()()  # caches, and everything made only once
             found[name] = Steps().count(prepare()) / count
     return found
 
 
 def faults(found: dict[str, float], known: dict[str, float]) -> list[str]:
-    """What is not as committed, a sentence each."""
+    """Deviations from the committed counts, a sentence each."""
     unknown = [f"{name}: not in {BASELINE.name}" for name in found.keys() - known.keys()]
     worse = [
         f"{name}: {found[name]:.1f} steps, {known[name]:.1f} before"

@@ -1,12 +1,11 @@
 """Whole paths: from one store through drivers and loopback sockets to another store.
 
-`side_by_side` measures them beside another checkout, as "driven ...".  Both ends
-are in one process, under asyncio, so that processor time is that of all that a user pays for:
-store, machine, pump, driver, loop and socket.  Only public names are used here, which both
-checkouts have.
+`side_by_side` measures them beside another checkout, as "driven ...".  Both ends are in one
+process, under asyncio, so that processor time covers everything that a user pays for: store,
+machine, pump, driver, loop and socket.  Only public names are used here, which both checkouts have.
 
-The loop's time is virtual.  On a busy machine, or under valgrind, no timer expires early, and
-each round of a benchmark does the same work.
+The loop's time is virtual.  On a busy machine, or under valgrind, no timer expires early, and each
+round of a benchmark does the same work.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def _new_path() -> Path:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Lets time pass: a little with each look, and all of a wait that nothing ends."""
+    """Lets time pass: a little with each look, and the whole of a wait without events."""
 
     now = 1.0
 
@@ -47,7 +46,7 @@ class _Selector(selectors.DefaultSelector):
         self.now += 20e-6
         found = super().select(0)
         if not found and (timeout is None or timeout > 0):
-            found = super().select(timeout if timeout is None else 0.001)  # it may be on its way
+            found = super().select(timeout if timeout is None else 0.001)  # data may be on its way
             if not found and timeout is not None:
                 self.now += timeout
         return found
@@ -99,17 +98,17 @@ Tap = Callable[[Any], Any]
 
 
 def recorded(machine: Any) -> Any:
-    """A stand-in for a machine whose calls are all recorded, as with ``--capture``."""
+    """A stand-in for a machine that records all its calls, as with ``--capture``."""
     from culm.capture import record
 
-    # A clock that takes no longer on a busy machine.
+    # A clock that is no slower on a busy machine.
     return record(machine, lambda _: None, clock=itertools.count(0.0, 20e-6).__next__)
 
 
 def point2point(count: int, size: int, tap: Tap | None = None, verifying: int = 0) -> Work:
     """A log goes from one SQLite file into another.
 
-    verifying: how many signatures are left to the pump at a time; none by default.
+    verifying: the number of signatures left to the pump at a time; none by default.
     """
     from culm.machine import Event
     from culm.point2point import Role
@@ -314,7 +313,7 @@ def garlic(count: int, window: int) -> Work:
 
         for number in (1, 2, 3):
             store = MemoryStore(Nothing(), Stored.founding(servers))
-            first = number == 1  # who leads is not left to chance
+            first = number == 1  # the leader is not left to chance
             node = Node(
                 server_id=number,
                 stored=store.load(),
@@ -387,7 +386,7 @@ def oxen(count: int, tap: Tap | None = None) -> Work:
         for node, driver in drivers[1:]:
             driver.call(node.join, names[0])
         sender, driver = drivers[0]
-        asked = nodes[0]  # what changes nothing is asked past a recorder
+        asked = nodes[0]  # getters are asked past a recorder
         while sum(view.state is PeerState.JOINED for view in asked.peers().values()) < 2:
             await asyncio.sleep(0.01)
         for begin in range(0, count, 20):
@@ -414,4 +413,4 @@ WORKS: dict[str, Callable[[], Work]] = {
     "garlic, 60000 values, 1000 at a time": partial(garlic, 60_000, 1000),
     "oxen, 2 x 3000 messages": partial(oxen, 3000),
 }
-"""By name, what prepares one round."""
+"""By name, the function that prepares one round."""

@@ -1,8 +1,8 @@
-"""Resident memory of one more machine on which nothing happens: ours, and connections of others.
+"""Resident memory of one more idle machine: ours, and connections of other libraries.
 
-``python benchmarks/idle.py NAME COUNT`` prints the KiB that one of so many takes.  Both ends of
-each are in the process, and have said what they say at first; stores are shared by all.  A process
-measures one kind only, as memory that one kind leaves would serve the next.
+``python benchmarks/idle.py NAME COUNT`` prints the KiB for each of COUNT machines.  Both ends of
+each are in the process, and have exchanged their first messages; stores are shared by all.  A
+process measures one kind only, as memory freed by one kind would serve the next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Pair = tuple[Any, Any]
 
 
 def _met(one: Any, other: Any, *stores: Any) -> Pair:
-    """Both ends have said what they say at first."""
+    """Both ends have exchanged their first messages."""
     from culm.testing.link import MachinePair
 
     responds = tuple(store.perform for store in stores) or (None, None)
@@ -132,7 +132,7 @@ def _h2() -> Pair:
 
 @cache
 def _certified() -> tuple[Any, Any]:
-    """A certificate that signs itself, and its key."""
+    """A self-signed certificate, and its key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -151,7 +151,7 @@ def _certified() -> tuple[Any, Any]:
 
 
 def _aioquic() -> Pair:
-    """With TLS, which QUIC does not go without."""
+    """With TLS, which QUIC requires."""
     import ssl
 
     from aioquic.quic.configuration import QuicConfiguration
@@ -194,13 +194,13 @@ CULM: dict[str, Callable[[], Pair]] = {
 }
 
 SEALED = {"ssb-peer, with a sealed link"}
-"""With keys of their own, as QUIC has them and HTTP/2 does not."""
+"""With separate keys, as in QUIC and unlike in HTTP/2."""
 
 PEERS: dict[str, Callable[[], Pair]] = {"h2": _h2, "aioquic": _aioquic}
 
 
 def idle_size(name: str, count: int) -> float:
-    """KiB of resident memory that one more of these takes, in this process."""
+    """KiB of resident memory for one more of these, in this process."""
     make = {**CULM, **PEERS}[name]
     kept = [make() for _ in range(100)]
     gc.collect()

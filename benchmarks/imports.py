@@ -1,8 +1,8 @@
-"""What an import costs, beside others: the shortest of many, each in an interpreter of its own.
+"""The cost of an import, beside others: the shortest of many, each in a new interpreter.
 
-``python benchmarks/imports.py`` measures the rooms of culm, h2 and aioquic, or the modules that
-are named; those that are not installed are left out.  The figures are those of ``-X importtime``:
-milliseconds until the import is done, Python's own modules that come with it included.
+``python benchmarks/imports.py`` measures the rooms of culm, h2 and aioquic, or the named modules;
+those not installed are left out.  The figures are those of ``-X importtime``: milliseconds until
+the import is done, Python's own modules that come with it included.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ OTHERS = ["h2.connection", "aioquic.quic.connection"]
 
 
 def import_time_ms(module: str) -> float:
-    """How long one import has taken, all that it imports included."""
+    """The time of one import, including all further imports."""
     command = [sys.executable, "-X", "importtime", "-c", f"import {module}"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    # A line for each package on the way; what it imports belongs to whichever came first.
+    # A line for each package on the way; its imports count for the first importer.
     at_top = [line.split("|") for line in told.splitlines() if "| " in line]
     wanted = set(parents(module))
     return sum(int(cells[1]) for cells in at_top if cells[2][1:] in wanted) / 1000
 
 
 def parents(module: str) -> list[str]:
-    """A dotted name and those of the packages that are imported before it."""
+    """A dotted name, preceded by those of its parent packages."""
     parts = module.split(".")
     return [".".join(parts[: end + 1]) for end in range(len(parts))]
 

@@ -1,7 +1,7 @@
 """Streams of small payloads with a shared history, by LZFoo and by LZ4 with a rolling dictionary.
 
-LZ4's blocks know no history: what has gone before is given to each anew, as a dictionary of
-one window, which both ends keep.
+LZ4's blocks have no history: each is given the earlier data anew, as a dictionary of one window,
+which both ends keep.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Ten thousand sessions in one process, each of which makes progress.
 
-``python benchmarks/many_sessions.py [NAME ...] [--count 10000]`` lets so many pairs of machines
-talk, all in one process and through pumps (`culm.pump`) in memory, without sockets.  Each session
-is a sender and a receiver of its own; SSB's are the links of one peer with so many others.
+``python benchmarks/many_sessions.py [NAME ...] [--count 10000]`` lets COUNT pairs of machines talk,
+all in one process and through pumps (`culm.pump`) in memory, without sockets.  Each session has its
+own sender and receiver; SSB's are the links of one peer with COUNT others.
 
-A round gives each session one turn: bytes of up to `TURN_SIZE` go either way.  So what is measured
-is whether a machine, a store that all share, or a peer of many links lets some of its sessions
-wait: ``progress`` is what the slowest session has at half time (when half of all has come), as a
-part of what the fastest has, and ``rounds`` is the round in which the last session ended, as a
-multiple of that of the first.  KiB are resident memory of one session, both ends with their
-stores.  Microseconds of processor time, from setup to end, are told for a tenth of the sessions
-as well: they are the same if sessions cost each other nothing.
+A round gives each session one turn: bytes of up to `TURN_SIZE` go either way.  This shows whether a
+machine, a shared store, or a peer with many links lets some of its sessions wait: ``progress`` is
+the progress of the slowest session at half time (when half of everything has come), as a share of
+the fastest one's, and ``rounds`` is the round in which the last session ended, as a multiple of
+that of the first.  KiB are resident memory of one session, both ends with their stores.
+Microseconds of processor time, from setup to end, are also printed for a tenth of the sessions:
+they are equal if sessions cost each other nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIZE = 400  # of an item
 
 
 class Session(Protocol):
-    """Two ends, and how much has come to one of them."""
+    """Two ends, and the amount received by one of them."""
 
     ways: Sequence[tuple[Any, Any]]  # pumps, or links of pumps: from, to
     got: int
@@ -248,7 +248,7 @@ KINDS: dict[str, Callable[[int], tuple[list[Session], int]]] = {
 
 
 def move(session: Session, size_max: int = TURN_SIZE) -> bool:
-    """Let one turn's bytes go either way; whether there were any."""
+    """Let one turn's bytes go either way; returns whether there were any."""
     moved = False
     for here, there in session.ways:
         size = min(len(here.outgoing), there.read_size(), size_max)
@@ -271,14 +271,14 @@ class Measured(NamedTuple):
 
 
 class Run(NamedTuple):
-    """How alike the sessions went on."""
+    """How evenly the sessions progressed."""
 
     progress: float
     rounds: float
 
 
 def run(name: str, count: int) -> Run:
-    """Let so many sessions run to their end; raises `AssertionError` if one stands still."""
+    """Let `count` sessions run to their end; raises `AssertionError` if one stands still."""
     sessions, goal = KINDS[name](count)
     half: float | None = None
     ended: dict[int, int] = {}
@@ -298,8 +298,8 @@ def run(name: str, count: int) -> Run:
 
 
 def measure(name: str, count: int) -> Measured:
-    """The same, with what it costs."""
-    run(name, 20)  # what is made once
+    """The same, with its cost."""
+    run(name, 20)  # everything made only once
     gc.collect()
     gc.freeze()
     before, start = _resident(), process_time()
@@ -320,7 +320,7 @@ def _resident() -> int:
 
 
 def told(names: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
-    """A line for each kind and count, each from a process of its own."""
+    """A line for each kind and count, each from a separate process."""
     for name in names:
         for count in counts:
             command = [sys.executable, __file__, name, "--one", str(count)]

@@ -1,11 +1,11 @@
-"""Draws what sessions of reconciliation take: bytes and messages, for modes and parameters.
+"""Draws the cost of reconciliation: bytes and messages, for modes and parameters.
 
     python benchmarks/plot_reconcile.py docs/pictures
 
 writes ``reconcile-modes.svg`` and ``reconcile-parameters.svg``; it needs matplotlib.  Every point
-is the median of sessions that were run, on random items of 32 bytes, half of what differs on
-each side: bytes of both directions, frames and all, until both sides know the union.  It takes
-some minutes.
+is the median of real sessions on random items of 32 bytes, with half of the differences on each
+side: bytes of both directions, frames included, until both sides know the union.  It takes some
+minutes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ BRANCHINGS = {
 
 @dataclass(frozen=True)
 class Taken:
-    """What a session has taken."""
+    """The cost of a session."""
 
     size: float
     messages: float
@@ -80,7 +80,7 @@ def sides(count: int, differences: int, seed: int) -> tuple[TreeSnapshot, TreeSn
 
 
 def run(count: int, differences: int, seed: int, parameters: CompactParameters | None) -> Taken:
-    """One session; of abstract messages in full without parameters."""
+    """One session; without parameters, of abstract messages in full."""
     sessions: list[CompactSession | PlainSession] = [
         PlainSession(view=view, role=role)
         if parameters is None
@@ -106,7 +106,7 @@ def run(count: int, differences: int, seed: int, parameters: CompactParameters |
 
 
 def taken(count: int, differences: int, parameters: CompactParameters | None) -> Taken:
-    """The medians of some sessions."""
+    """The medians of several sessions."""
     runs = [run(count, differences, seed, parameters) for seed in SEEDS]
     return Taken(median(each.size for each in runs), median(each.messages for each in runs))
 

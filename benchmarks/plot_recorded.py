@@ -1,10 +1,10 @@
-"""Draws what benchmarks have found: the plots of docs/benchmarks.md, from recorded.json.
+"""Draws the results of benchmarks: the plots of docs/benchmarks.md, from recorded.json.
 
     python benchmarks/plot_recorded.py FOLDER
 
 writes two pictures of each plot, for light and for dark pages; it needs matplotlib.  Nothing is
-measured here.  Whoever measures anew writes down the figures in recorded.json, with their date,
-their machine and the command; the site draws its plots from there whenever it is built.
+measured here.  New measurements are written into recorded.json, with their date, machine and
+command; the site draws its plots from there whenever it is built.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from matplotlib.figure import Figure
 
 RECORDED = Path(__file__).with_name("recorded.json")
 BAR = 0.8  # of a group's height
-# Ink on the page, and a colour for each series: every one stands out from its page, and from its
-# neighbours also for those who do not tell red from green.
+# Ink on the page, and a colour for each series: every one stands out from its page and from its
+# neighbours, even to readers who cannot tell red from green.
 THEMES = {
     "light": ("#24292f", ("#1f6fb2", "#d9730d", "#6b7280", "#8a4fa3")),
     "dark": ("#d7dce2", ("#5aa9e6", "#f2a154", "#9aa4b2", "#c792ea")),
@@ -34,7 +34,7 @@ INK_ON_BARS = {"light": "white", "dark": "black"}
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How figures were found: what was done, when (ISO), on what machine, by which command."""
+    """The origin of figures: the work, the date (ISO), the machine, the command."""
 
     what: str
     date: str

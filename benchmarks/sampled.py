@@ -1,7 +1,7 @@
 """The functions that take the processor time of some work, by samples.
 
 The time since the last sample counts for the Python function that runs when the next one is taken.
-What it calls of C, a kernel for instance, counts as its own.
+Its calls into C, a kernel for instance, count as its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _taken: ContextVar[dict[str, float] | None] = ContextVar("taken", default=None)
 
 @contextmanager
 def profiled() -> Iterator[dict[str, float]]:
-    """Seconds of each function in all work that is `watched` meanwhile."""
+    """Seconds in each function, over all work `watched` meanwhile."""
     found: dict[str, float] = {}
     token = _taken.set(found)
     try:
@@ -36,7 +36,7 @@ def profiled() -> Iterator[dict[str, float]]:
 
 
 def watched(work: Callable[[], T]) -> T:
-    """Work, in the main thread; within `profiled`, samples are taken of it."""
+    """Do the work, in the main thread; within `profiled`, it is sampled."""
     found = _taken.get()
     if found is None:
         return work()
@@ -60,7 +60,7 @@ def watched(work: Callable[[], T]) -> T:
 
 
 def shares(found: dict[str, float]) -> dict[str, float]:
-    """Parts of the whole, the largest first; those below 2 % together are ``others``."""
+    """Shares of the whole, the largest first; those below 2 % together are ``others``."""
     if not found:
         return {}
     whole = sum(found.values())

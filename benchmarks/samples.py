@@ -1,4 +1,4 @@
-"""What the benchmarks work on, and the plain Python that the kernels are measured against."""
+"""Data for the benchmarks, and the plain Python against which the kernels are measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def text(size: int) -> bytes:
-    """Source files of the running interpreter's standard library, those at its top first."""
+    """Source files of the running interpreter's standard library, top-level ones first."""
     library, data = Path(sysconfig.get_path("stdlib")), bytearray()
     below = (path for path in library.glob("*/**/*.py") if "site-packages" not in path.parts)
     for path in [*sorted(library.glob("*.py")), *sorted(below)]:
@@ -21,7 +21,7 @@ def text(size: int) -> bytes:
 
 
 def log(size: int) -> bytes:
-    """Lines as a web server writes them: much the same, with numbers that never are."""
+    """Lines like those of a web server: much the same, except for numbers."""
     chance = random.Random(1)
     hosts = [f"host-{number:03}.example.org" for number in range(40)]
     paths = [f"/api/v2/{name}/" for name in ("users", "entries", "peers", "blobs", "search")]
@@ -43,7 +43,7 @@ def records(size: int) -> bytes:
 
 
 def readings(size: int) -> bytes:
-    """Readings of many sensors as JSON lines: each differs from the one before in most of it."""
+    """Readings of many sensors as JSON lines: each differs in most parts from the one before."""
     chance, data = random.Random(1), bytearray()
     while len(data) < size:
         reading = {
@@ -58,7 +58,7 @@ def readings(size: int) -> bytes:
 
 
 def noise(size: int) -> bytes:
-    """Bytes that nothing can compress."""
+    """Incompressible bytes."""
     return random.Random(2).randbytes(size)
 
 
@@ -66,14 +66,14 @@ SAMPLES: dict[str, Callable[[int], bytes]] = {"text": text, "log": log, "random"
 
 
 def numbers(count: int) -> list[int]:
-    """Numbers of all sizes, small ones most often, as protocols have them."""
+    """Numbers of all sizes, small ones most often, as in protocols."""
     chance = random.Random(3)
     bits = chance.choices([7, 7, 7, 8, 12, 16, 24, 32, 48, 64], k=count)
     return [chance.getrandbits(width) for width in bits]
 
 
 def loop_encode(values: Iterable[int]) -> bytes:
-    """VarU64s written by a loop, as tight as plain Python has it."""
+    """VarU64s written by a loop, as tight as plain Python allows."""
     data = bytearray()
     append = data.append
     for value in values:
@@ -87,7 +87,7 @@ def loop_encode(values: Iterable[int]) -> bytes:
 
 
 def loop_decode(data: bytes) -> list[int]:
-    """VarU64s read by a loop, as tight as plain Python has it."""
+    """VarU64s read by a loop, as tight as plain Python allows."""
     values: list[int] = []
     append = values.append
     at, end = 0, len(data)

@@ -1,26 +1,26 @@
-"""How fast this checkout is, compared with another one on the same machine.
+"""The speed of this checkout, compared with another one on the same machine.
 
 ``python benchmarks/side_by_side.py ../other`` runs the same work in two processes, one for each
-checkout, in turns: this one, the other, the other, this one.  Time is the processor's, and what
-is printed is the median of the ratios of all pairs: above 1, this checkout is the faster one.
-So another load on the machine hits both alike.  Beside it are the ratio of the best rounds of
-both, and what our best one took.  Both must have the same kind of kernels
-(``python setup.py build_ext --inplace``).
+checkout, in turns: this one, the other, the other, this one.  Time is the processor's, and the
+printed result is the median of the ratios of all pairs: above 1, this checkout is the faster one.
+In this way other load on the machine hits both alike.  Beside it are the ratio of the best rounds
+of both, and the time of our best one.  Both must have the same kind of kernels (``python setup.py
+build_ext --inplace``).
 
-``--instructions`` counts those of the processor under valgrind instead of measuring time: the
-same on a busy machine, and slow.  ``--lines`` counts the lines of culm that Python executes:
-exact, and the same on every machine, but blind to what kernels do, and to which lines are dear.
-``--only`` picks benchmarks by a part of their names, ``--pairs`` says how many pairs there are of
-each.  ``--least 0.95`` makes the exit status 1 if a ratio is below that.
+``--instructions`` counts those of the processor under valgrind instead of measuring time: the same
+on a busy machine, and slow.  ``--lines`` counts the lines of culm that Python executes: exact, and
+the same on every machine, but blind to the work of kernels, and to the price of a line.  ``--only``
+picks benchmarks by a part of their names, ``--pairs`` sets the number of pairs of each.  ``--least
+0.95`` makes the exit status 1 if a ratio is below that.
 
-``python benchmarks/side_by_side.py . --without lzfoo`` compares this checkout with itself, where
-the kernel of that name is its pure twin: what the compiled one saves.  ``--kernels`` does so for
-each kernel in turn, and prints what each saves, in percent of every whole path.  ``--recording``
-prints what two paths take by themselves and when all their ends are recorded, and the ratio.
+``python benchmarks/side_by_side.py . --without lzfoo`` compares this checkout with itself, with the
+pure twin in place of that kernel: the saving of the compiled one.  ``--kernels`` does so for each
+kernel in turn, and prints its saving, in percent of every whole path.  ``--recording`` prints the
+cost of two paths by themselves and with all their ends recorded, and the ratio.
 
-Where what a checkout's own benchmarks use has other names than here, its own
-`two_replicators`, `bench_raft_core` and `test_oxen` take care of that: each process imports
-those of its checkout.  Whole paths, through drivers and stores, are in `driven`.
+Names used by the benchmarks may differ between checkouts; each checkout's own `two_replicators`,
+`bench_raft_core` and `test_oxen` take care of that: each process imports those of its checkout.
+Whole paths, through drivers and stores, are in `driven`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HERE = Path(__file__).resolve()
 Work = Callable[[], object]
 
 BENCHMARKS: dict[str, Callable[[], Work]] = {}
-"""By name, what prepares one round of a benchmark, outside of what is measured."""
+"""By name, the function that prepares one round of a benchmark, outside the measured part."""
 
 
 def benchmark(name: str) -> Callable[[Callable[[], Work]], Callable[[], Work]]:
@@ -278,12 +278,12 @@ def varu64_many() -> Work:
 
 
 BENCHMARKS.update((f"driven {name}", prepare) for name, prepare in driven.WORKS.items())
-# Here, as `driven` is that of the checkout, and an earlier one has no such paths.
+# Here, as `driven` belongs to the other checkout, and an earlier one has no such paths.
 RECORDED: dict[str, Callable[..., Work]] = {
     "point2point, 400 of 100 bytes": partial(driven.point2point, 400, 100),
     "oxen, 2 x 400 messages": partial(driven.oxen, 400),
 }
-"""What prepares a round of paths that are measured with a tap, and without."""
+"""Functions that prepare a round of paths that are measured with a tap, and without."""
 for name, prepare in RECORDED.items():
     BENCHMARKS[f"bare {name}"] = prepare
     BENCHMARKS[f"recorded {name}"] = partial(prepare, tap=driven.recorded)
@@ -297,7 +297,7 @@ def seconds_of(work: Work) -> float:
 
 def lines_of(work: Work) -> float:
     """Lines that Python executes in culm's files."""
-    import culm  # of the checkout that is served
+    import culm  # of the served checkout
 
     ours = str(Path(str(culm.__file__)).parent) + os.sep
     counted = 0
@@ -344,13 +344,14 @@ MEASURES: dict[str, Callable[[Work], float]] = {
 
 
 def serve(without: str) -> None:
-    """Run the benchmarks whose names are read, each once; say what each took.
+    """Run the benchmarks whose names are read, each once; print the cost of each.
 
-    without: the kernel of which the pure twin is used.
+    without: the kernel to replace with its pure twin.
     """
     if without:
         sys.modules[f"culm.kernels._{without}"] = None  # type: ignore[assignment]
-        warnings.simplefilter("ignore", RuntimeWarning)  # a mixture of kernels is told otherwise
+        # a mixture of kernels is reported elsewhere
+        warnings.simplefilter("ignore", RuntimeWarning)
     from culm import kernels
 
     print(kernels.__file__, kernels.IMPLEMENTATION, flush=True)
@@ -367,8 +368,8 @@ def serve(without: str) -> None:
 
 _CACHEGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 
-# Whether the C library gives memory back to the system, and asks for it again, is luck: it depends
-# on what happens to lie at the end of the heap, and may take half as long again.
+# Whether the C library returns memory to the system, and asks for it again, is luck: it depends on
+# the last object on the heap, and may make a round half as long again.
 _ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "MALLOC_TOP_PAD_": str(1 << 26),
@@ -401,7 +402,7 @@ class Worker:
         return self._process.stdout.readline().strip()
 
     def measure(self, what: str, name: str) -> float | None:
-        """What one round took; ``None`` if this checkout does not have what it needs."""
+        """The cost of one round; ``None`` if this checkout lacks something it needs."""
         if what == "instructions":
             with ThreadPoolExecutor() as threads:
                 once, twice = threads.map(partial(self._instructions, name), (1, 2))
@@ -414,7 +415,7 @@ class Worker:
         return None if answer.startswith("-") else float(answer)
 
     def _instructions(self, name: str, rounds: int) -> int:
-        """Those of a whole process that goes so many rounds."""
+        """Those of a whole process that does this many rounds."""
         done = subprocess.run(
             [*_CACHEGRIND, *self._serve],
             env=self._environment,
@@ -433,7 +434,7 @@ class Worker:
 def measured(
     here: Worker, there: Worker, what: str, name: str, pairs: int
 ) -> list[tuple[float, float]]:
-    """What each pair took, ours and theirs; whoever is the first takes turns."""
+    """The cost of each pair, ours and theirs; the order alternates."""
     found: list[tuple[float, float]] = []
     for number in range(pairs):
         order = (here, there) if number % 2 else (there, here)
@@ -450,7 +451,7 @@ def measured(
 
 
 def compare(here: Worker, there: Worker, arguments: argparse.Namespace) -> float:
-    """Print the ratio of each benchmark; the least one."""
+    """Print the ratio of each benchmark; returns the smallest one."""
     what, pairs = arguments.what, arguments.pairs
     least = float("inf")
     print(f"{'':<58}{'median':>8}{'best':>8}{what:>15}")
@@ -471,14 +472,14 @@ def compare(here: Worker, there: Worker, arguments: argparse.Namespace) -> float
 
 
 def warm_up(here: Worker, there: Worker, what: str, name: str) -> None:
-    """Caches, and what is made once."""
+    """Caches, and everything made only once."""
     if what != "instructions":
         for worker in (here, there):
             worker.measure(what, name)
 
 
 def tell_savings(arguments: argparse.Namespace) -> None:
-    """What each kernel saves of each whole path, in percent of what it takes without the kernel.
+    """The saving of each kernel on each whole path, in percent of the cost without the kernel.
 
     A dash stands for a kernel that is not on the path.
     """
@@ -500,7 +501,7 @@ def tell_savings(arguments: argparse.Namespace) -> None:
 
 
 def tell_recording(arguments: argparse.Namespace) -> None:
-    """How many times as much a path takes when all its ends are recorded."""
+    """The factor by which recording all ends makes a path more costly."""
     worker = Worker(HERE.parents[1])
     for path in RECORDED:
         bare, recorded = (

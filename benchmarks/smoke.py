@@ -1,8 +1,8 @@
-"""One short run: how fast the kernels are, compared with what else there is, and wire costs.
+"""One short run: the speed of the kernels, compared with alternatives, and wire costs.
 
-Prints ratios of speeds and of sizes, never speeds: those are of the machine.  What is
-compared runs in turns, round by round, time is the processor's, and a ratio is the median
-of its rounds', so that another load on the machine hits all alike.  Wire costs are counted.
+Prints ratios of speeds and of sizes, never speeds: those are of the machine.  The candidates run by
+turns, round by round, time is the processor's, and a ratio is the median of its rounds', so that
+other load on the machine hits all alike.  Wire costs are counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZE = 1 << 20
 SIZE_FOR_LOOPS = 1 << 15
 COUNT = 10_000
 COUNT_SIGNED = 500
-MESSAGE_SIZE = 188  # what is signed of a usual entry
+MESSAGE_SIZE = 188  # the signed part of a usual entry
 WINDOW = 1 << 16
 ROUNDS = 15
 ROUNDS_FOR_LOOPS = 5
@@ -40,7 +40,7 @@ Work = Callable[[], object]
 
 
 def speedup(ours: Work, theirs: Work, rounds: int) -> float:
-    """How many times as fast as theirs ours is."""
+    """The speed of ours, as a multiple of theirs."""
     ours()
     theirs()
     return median(seconds(theirs) / seconds(ours) for _ in range(rounds))

@@ -1,4 +1,4 @@
-"""libsodium's verification in a loop in C: what columns of signatures are measured beside."""
+"""libsodium's verification in a loop in C: the measure for columns of signatures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nacl import _sodium
 
-#: Keys, signatures, messages and offsets into them; how many are valid.
+#: Keys, signatures, messages and offsets into them; the number of valid ones.
 VerifyLoop = Callable[[bytes, bytes, bytes, "array[int]"], int]
 
 

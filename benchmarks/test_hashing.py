@@ -1,7 +1,7 @@
 """Columns of messages: the kernel in use beside loops over PyNaCl, hashlib and libsodium itself.
 
-``CULM_HASHING_COUNT`` is the number of signatures, 20,000 by default.  What is compared runs in
-turns; ratios are of processor time, but for two threads, which only the wall clock can judge.
+``CULM_HASHING_COUNT`` is the number of signatures, 20,000 by default.  The candidates run by turns;
+ratios are of processor time, except for two threads, which only the wall clock can judge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from culm.kernels import hashing
 from sodium import NoLoop, build_loop
 
 COUNT = int(os.environ.get("CULM_HASHING_COUNT", "20000"))
-MESSAGE_SIZE = 188  # what is signed of an entry with one link and the longer hashes
+MESSAGE_SIZE = 188  # the signed part of an entry with one link and the longer hashes
 TURNS = 5
 
 pytestmark = pytest.mark.skipif(
@@ -77,7 +77,7 @@ def signed() -> Signed:
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Signed], int]:
-    """libsodium in a loop in C; skips where it cannot be had."""
+    """libsodium in a loop in C; skips where it is not available."""
     try:
         loop = build_loop(tmp_path_factory.mktemp("raw"))
     except NoLoop as error:
@@ -115,7 +115,7 @@ def test_verifying_beside_pynacl(capsys, signed):
 
 
 def test_verifying_on_two_threads_beside_pynacl(capsys, signed):
-    """By the wall clock, and by the processor: what both threads cost, for two free cores."""
+    """By the wall clock, and by the processor: the cost of both threads, for two free cores."""
     walls, costs = [], []
     with ThreadPoolExecutor(2) as pool:
 
@@ -144,7 +144,7 @@ def hash_each(function, parts: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_hashing_beside_a_loop(capsys, name):
-    """Messages of several sizes: how many times as fast as a loop over the library's function."""
+    """Messages of several sizes: the speed as a multiple of a loop over the library's function."""
     number, function = FUNCTIONS[name]
     found = []
     for size in (32, 100, 252, 500, 1000, 4000, 16_000, 64_000):

@@ -1,4 +1,4 @@
-"""What Oxen costs on the wire, and how fast a node is.
+"""The cost of Oxen on the wire, and the speed of a node.
 
 ``python -m pytest benchmarks/test_oxen.py -s`` prints both tables.  Costs are counted in a
 simulated network with the default timing, so they are exact and the same on every machine;
@@ -72,7 +72,7 @@ def cluster_of(size: int, loss: float) -> Cluster:
 
 
 def idle_bytes_per_s(cluster: Cluster) -> tuple[float, float]:
-    """Bytes and datagrams that each node sends in a second if there is nothing to say."""
+    """Bytes and datagrams that each node sends in a second with nothing to say."""
     network = cluster.network
     before = network.statistics()
     network.run(network.clock.now + IDLE_S)
@@ -87,8 +87,8 @@ def idle_bytes_per_s(cluster: Cluster) -> tuple[float, float]:
 def cost_of_messages(cluster: Cluster, idle: tuple[float, float]) -> tuple[float, float, float]:
     """Datagrams and bytes per delivered message beyond those of an idle cluster; seconds for all.
 
-    Keepalives that ride on messages are not sent on their own: in a large cluster, which is
-    rarely silent anyway, that saves more datagrams than one would think.
+    Keepalives that ride on messages are not sent on their own: in a large cluster, which is rarely
+    silent anyway, this saves many datagrams.
     """
     network, rng = cluster.network, Random(1)
     hosts = list(cluster)
@@ -185,7 +185,7 @@ class Memory:
         self.settle(*self.nodes.values())
 
     def settle(self, *nodes: Node) -> None:
-        """Drain `nodes`, and whoever gets something of that, until nobody has anything."""
+        """Drain `nodes`, and their receivers, until there is nothing left."""
         pending = deque(nodes)
         while pending:
             node = pending.popleft()
@@ -223,7 +223,7 @@ def test_speed(delivery: Delivery, capsys: pytest.CaptureFixture[str]) -> None:
         assert memory.received - before == expected
     with capsys.disabled():
         print(f"\n{delivery.value}: {best:,.0f} messages/s delivered")
-    # What other work does to a shared machine is no fault of ours.
+    # Other work on a shared machine is no fault of ours.
     assert best > float(os.environ.get("CULM_OXEN_MESSAGES_PER_S", "5000"))
 
 

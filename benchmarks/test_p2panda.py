@@ -1,9 +1,9 @@
-"""How fast documents are replicated, both ends in one process.
+"""The speed of replicating documents, both ends in one process.
 
-``python -m pytest benchmarks/test_p2panda.py -s`` prints the ratio: what verifying the signatures
-alone would take, to what replicating takes.  The two run in turns, time is the processor's, and
-the ratio is the median of its rounds'.  The garbage collector runs, but does not go through what
-was there before, most of which is the benchmark's own.
+``python -m pytest benchmarks/test_p2panda.py -s`` prints the ratio of the time for verifying the
+signatures alone to the time for replicating.  The two run by turns, time is the processor's, and
+the ratio is the median of its rounds'.  The garbage collector runs, but skips older objects, most
+of which are the benchmark's own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How fast logs are replicated, both ends in one process.
+"""The speed of replicating logs, both ends in one process.
 
-``python -m pytest benchmarks/test_point2point.py -s`` prints ratios: small entries against
-what verifying their signatures alone would allow, large payloads against hashing them.
-What is compared runs in turns, time is the processor's, and a ratio is the median of its
-rounds', so that another load on the machine hits all alike.
+``python -m pytest benchmarks/test_point2point.py -s`` prints ratios: small entries against the bare
+verification of their signatures, large payloads against hashing them. The candidates run by turns,
+time is the processor's, and a ratio is the median of its rounds', so that other load on the machine
+hits all alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from two_replicators import End, exchange
 SMALL_COUNT, SMALL_SIZE = 2_000, 100
 LARGE_COUNT, LARGE_SIZE = 16, 1 << 20
 ROUNDS = 15
-READ_SIZE = 1 << 22  # what a driver passes on at a time
+READ_SIZE = 1 << 22  # the amount a driver passes on at a time
 
 DEFAULTS = ReplicatorLimits()
 # For large payloads on a fast line: a packet is a whole payload, and a few fit into the window.
@@ -59,7 +59,7 @@ def an_end(role: Role, entries: Sequence[NewEntry], limits: ReplicatorLimits) ->
 def replicate(
     entries: Sequence[NewEntry], limits: ReplicatorLimits
 ) -> tuple[Callable[[], None], End]:
-    """The work of bringing `entries` into an empty store, and the end that has it."""
+    """The work of bringing `entries` into an empty store, and the end that receives them."""
     source, target = an_end(Role.REACTIVE, entries, limits), an_end(Role.PROACTIVE, [], limits)
     return lambda: exchange(source, target, size_max=READ_SIZE), target
 
@@ -70,7 +70,7 @@ def ratio_to(
     alone: Callable[[], object],
     limits: ReplicatorLimits = DEFAULTS,
 ) -> float:
-    """How fast replicating is, measured by what `alone` takes."""
+    """The speed of replicating, as a share of that of `alone`."""
     ratios: list[float] = []
 
     def a_round() -> None:

@@ -1,4 +1,4 @@
-"""What an entry costs on the wire when a whole log is replicated.
+"""The cost of an entry on the wire when a whole log is replicated.
 
 ``python -m pytest benchmarks/test_point2point_cost.py -s`` prints the table.  Costs are
 counted, so they are exact and the same on every machine; the time is that of both ends and of
@@ -36,5 +36,5 @@ def test_an_entry_costs_what_it_has_to(benchmark, capsys, count, take_size):
             f" {cost.bymux_per_entry:.3f} bymux, {cost.channels[0] / count:.3f} control channel"
         )
     assert cost.per_entry <= bound(PAYLOAD_SIZE)
-    # No way around these: a byte for the entry and two for the packet of its payload.
+    # Unavoidable: a byte for the entry and two for the packet of its payload.
     assert cost.channels[1] - cost.payload >= count * (bound(PAYLOAD_SIZE) - 1)

@@ -1,12 +1,11 @@
-"""What each mode of a compact session takes, beside hoytech/negentropy, both in one run.
+"""The cost of each mode of a compact session, beside hoytech/negentropy, both in one run.
 
-``CULM_RECONCILE_ITEMS`` is the size of the sets (of 32 bytes each, 1,000,000 by default; 10,000
-and 10,000,000 are worth a look, the latter with some GB of memory to spare); where negentropy's
-source lies is told by ``CULM_NEGENTROPY``, and without it only ours is measured.  Medians are of
-``CULM_RECONCILE_TURNS`` sets.
-Bytes are those of both directions.  Ours have sent each other what they lack, in negentropy one
-side knows what both lack: what the other one lacks is still to be sent.  Time is the processor's,
-of both sides, without building the stores.
+``CULM_RECONCILE_ITEMS`` is the size of the sets (of 32 bytes each, 1,000,000 by default; 10,000 and
+10,000,000 are worth a look, the latter with some GB of memory to spare); ``CULM_NEGENTROPY`` names
+the folder of negentropy's source; without it only ours is measured.  Medians are of
+``CULM_RECONCILE_TURNS`` sets.  Bytes are those of both directions.  Our sides have sent each other
+the missing items; in negentropy one side knows what both lack: the other one's missing items are
+still to be sent.  Time is the processor's, of both sides, without building the stores.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def negentropy(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one reconciliation has taken, of both sides together."""
+    """The cost of one reconciliation, for both sides together."""
 
     size: float
     messages: float
@@ -74,7 +73,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Sets:
-    """What both sides have, as one row of bytes, and what only one of them has."""
+    """The items common to both sides, as one row of bytes, and those of each side alone."""
 
     both: bytes
     left: list[bytes]
@@ -87,7 +86,7 @@ class Sets:
 
 
 def spread(turn: int, differences: int, *, left: float = 0.5, times: bool = False) -> Sets:
-    """Random items, so many of which only one side has; a share of them the left one.
+    """Random items, `differences` of them on one side only; a share of these on the left one.
 
     times: eight bytes in front grow slowly, so that the keys are crowded.
     """
@@ -112,7 +111,7 @@ def timed(end: bytes, at: int) -> bytes:
 
 
 def clustered(turn: int, differences: int) -> Sets:
-    """All that differs lies in a hundredth of the keys."""
+    """All differences lie in a hundredth of the keys."""
     chance = Random(differences + (turn << 32))
     own = [
         bytes([77, chance.randrange(3)]) + chance.randbytes(SIZE - 2) for _ in range(differences)
@@ -157,7 +156,7 @@ Received = list[list[tuple[bytes, ...]]]
 
 
 def talk(sessions: tuple[CompactSession, CompactSession]) -> tuple[int, int, Received]:
-    """Bytes, messages (how often the speaker changed), and what each has received."""
+    """Bytes, messages (the number of changes of speaker), and the items received by each."""
     size = messages = agreed = 0
     received: Received = [[], []]
     speaker: int | None = None
@@ -181,7 +180,7 @@ def talk(sessions: tuple[CompactSession, CompactSession]) -> tuple[int, int, Rec
 @pytest.mark.parametrize("name", SETS)
 def test_modes(name: str, capsys: pytest.CaptureFixture[str], negentropy: Path | None) -> None:
     found: dict[str, list[Cost]] = {}
-    # In turns, for what else the machine does changes from one minute to the next.
+    # By turns, since other load on the machine changes from one minute to the next.
     for turn in range(TURNS):
         sets = SETS[name](turn)
         rows = sets.rows
@@ -201,7 +200,7 @@ def test_modes(name: str, capsys: pytest.CaptureFixture[str], negentropy: Path |
 def measured_talk(
     trees: tuple[Tree, Tree], parameters: CompactParameters, seed: int
 ) -> tuple[Cost, list[set[bytes]]]:
-    """What a session takes, and what each side has received."""
+    """The cost of a session, and the items received by each side."""
     left, right = (
         CompactSession(view=tree, role=role, rng=Random(seed), parameters=parameters)
         for tree, role in zip(trees, Role, strict=True)
@@ -213,7 +212,7 @@ def measured_talk(
 
 
 def beside(program: Path, rows: tuple[bytes, bytes]) -> dict[str, Cost]:
-    """The same by negentropy, in each of its stores."""
+    """The same with negentropy, in each of its stores."""
     found = measured(program, len(rows[0]) // SIZE, rows[0] + rows[1])
     return {
         f"neg. {store}": Cost(

@@ -1,4 +1,4 @@
-"""What a session of reconciliation takes: rounds, bytes, and processor time of both sides.
+"""The cost of a session of reconciliation: rounds, bytes, and processor time of both sides.
 
 ``CULM_RECONCILE_ITEMS`` is the size of the sets, 300,000 by default here.  Bytes are counted as
 if each message had one for its kind, counts had two, and bounds, items and digests their size.

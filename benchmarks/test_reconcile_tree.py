@@ -1,7 +1,7 @@
 """Fingerprints and trees, by themselves and beside a loop in C and hoytech/negentropy.
 
-``CULM_RECONCILE_ITEMS`` is the size of the trees, a million by default.  Where both sides are
-measured, they are so in turns and in processor time, and the ratio of the medians is printed.
+``CULM_RECONCILE_ITEMS`` is the size of the trees, a million by default.  Where two sides are
+measured, this is done by turns and in processor time, and the ratio of the medians is printed.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def test_memory(capsys, first, varying):
         print(f"loaded {loaded.memory / COUNT:.1f}, grown {grown.memory / COUNT:.1f} bytes")
 
 
-# Beside others.
+# Beside others
 
 
 def seconds(call, *arguments) -> float:
@@ -176,7 +176,7 @@ def test_lifting_beside_a_loop_in_c(capsys, tmp_path, first):
 
 
 def test_lthash_beside_numpy_and_blake3(capsys):
-    """Sums of two states beside numpy's and a copy; items beside BLAKE3 drawn out to as much."""
+    """Sums of two states beside numpy's and a copy; items beside BLAKE3 of the same output size."""
     numpy = pytest.importorskip("numpy")
     chance, lthash = Random(3), fingerprint.LTHASH
     first, second = chance.randbytes(2048), chance.randbytes(2048)

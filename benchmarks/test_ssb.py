@@ -1,9 +1,9 @@
-"""How fast feeds are replicated: the EBT machine alone, and whole peers over loopback.
+"""The speed of replicating feeds: the EBT machine alone, and whole peers over loopback.
 
-``python -m pytest benchmarks/test_ssb.py -s`` prints messages a second, what part that is of what
-verifying signatures alone allows (processor time of the same run), and, where Node.js is at hand,
-how two peers on ssb-ebt do the same; ``CULM_SSB_NODE`` is a folder with their packages, which are
-installed if it has none.  ``CULM_SSB_MESSAGES`` says how many messages there are.
+``python -m pytest benchmarks/test_ssb.py -s`` prints messages a second, that speed as a share of
+bare verification of signatures (processor time of the same run), and, where Node.js is at hand, the
+speed of two peers on ssb-ebt; ``CULM_SSB_NODE`` is a folder with their packages, which are
+installed if it has none.  ``CULM_SSB_MESSAGES`` sets the number of messages.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def feed_of(name: str) -> str:
 
 
 class Trusting:
-    """A format whose messages are known already."""
+    """A format that takes every message as known."""
 
     def check(self, previous: str | None, received: Message) -> Message:
         return received
 
 
 def replicate_alone(messages: list[Message]) -> float:
-    """Seconds of two replicators, of which one has a feed and the other one gets it."""
+    """Seconds of two replicators, one with a feed and the other one fetching it."""
     names = [feed_of("a"), feed_of("b")]
     stores = [MemoryStore(), MemoryStore()]
     stores[0].perform(AppendMessages(ticket=Ticket(1), messages=tuple(messages)))
@@ -127,7 +127,7 @@ def test_the_machine_alone() -> None:
 
 
 def written(count: int) -> MemoryStore:
-    """The store of somebody who has published."""
+    """The store of an author."""
     key, last, messages = key_of("alice"), None, []
     for number in range(count):
         content = {"type": "post", "text": f"number {number}"}
@@ -149,7 +149,7 @@ def peer_of(
 
 
 def serve(count: int, pipe: Connection) -> None:
-    """A process that has a feed, until it is told to end."""
+    """A process with a feed, until it is told to end."""
     store = written(count)
 
     async def run() -> None:
@@ -194,7 +194,7 @@ async def fetch(port: int, count: int) -> tuple[float, float, MemoryStore]:
 
 
 def ours() -> tuple[float, float]:
-    """Messages a second of our peers, and what part that is of what signatures allow."""
+    """Messages a second of our peers, and their share of the speed of bare verification."""
     speeds, ratios = [], []
     with served(MESSAGES) as port:
         for _ in range(ROUNDS):

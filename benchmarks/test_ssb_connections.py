@@ -1,8 +1,8 @@
-"""What connections cost a peer on which nothing happens: 1,000 feeds, 100 connected peers.
+"""The cost of idle connections for a peer: 1,000 feeds, 100 connected peers.
 
 ``python -m pytest benchmarks/test_ssb_connections.py -s`` prints memory and processor time for one
-end of a connection, from the secret handshake to notes of all feeds, and for a minute in which
-it is only asked for a sign of life.  All peers are in one process, and all have all messages.
+end of a connection, from the secret handshake to notes of all feeds, and for a minute with nothing
+but keepalives.  All peers are in one process, and all have all messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AGAIN_SIZE_MAX = 64 << 10
 
 
 class World:
-    """A peer in the middle, and those that are connected with it."""
+    """A peer in the middle, and the peers connected with it."""
 
     def __init__(self) -> None:
         names = [feed_of(f"feed {number}") for number in range(FEEDS)]
@@ -75,7 +75,7 @@ class World:
 
 
 def size_of(action: Callable[[], None], world: World) -> float:
-    """Bytes that are there afterwards and were not before, for one end of a connection."""
+    """The growth of memory in bytes, for one end of a connection."""
     gc.collect()
     tracemalloc.start()
     action()

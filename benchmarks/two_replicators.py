@@ -18,7 +18,7 @@ class Replicator(StreamMachine, Durable, Protocol):
 class End:
     """A replicator, and its store.
 
-    said: what it has sent, if that is to be kept.
+    said: the bytes it has sent, if they are to be kept.
     """
 
     replicator: Replicator
@@ -26,7 +26,7 @@ class End:
     said: bytearray | None = None
 
     def drain(self) -> bool:
-        """Take events and effects, in rounds; whether there were any."""
+        """Take events and effects, in rounds; returns whether there were any."""
         replicator, moved, more = self.replicator, False, True
         while more:
             more = False
@@ -39,7 +39,7 @@ class End:
         return moved
 
     def send_to(self, other: End, size_max: int) -> bool:
-        """Pass on what there is, at most `size_max` bytes; whether there was anything."""
+        """Pass on at most `size_max` bytes; returns whether there were any."""
         data = self.replicator.data_to_send(min(size_max, other.replicator.read_size()))
         if data:
             other.replicator.receive_data(data)

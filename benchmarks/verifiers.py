@@ -3,8 +3,8 @@
 ``python benchmarks/verifiers.py`` sends a log of 20,000 entries of 100 bytes from one process to
 another over a loopback socket, by Point-2-Point, memory to memory, under asyncio; and does so by
 turns with each number of verifiers.  It prints medians of the receiver's seconds: by the wall
-clock, of the processor, and of the processor in the loop's thread.  What else the machine does is
-in the first; the last is what is left to do one after the other if there are cores for the rest.
+clock, of the processor, and of the processor in the loop's thread.  Other load on the machine shows
+in the first; the last is the part that stays serial when there are cores for the rest.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def log(count: int) -> MemoryStore:
 
 @contextmanager
 def served(store: MemoryStore) -> Iterator[tuple[str, int]]:
-    """Another process that sends all that there is; its address."""
+    """Another process that sends everything it has; its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = multiprocessing.get_context("fork").Process(
             target=lambda: asyncio.run(serve(store, listening)), daemon=True
@@ -64,7 +64,7 @@ def served(store: MemoryStore) -> Iterator[tuple[str, int]]:
 
 
 async def serve(store: MemoryStore, listening: socket.socket) -> None:
-    """Send all that there is to each that connects."""
+    """Send everything in the store to each client."""
     loop = asyncio.get_running_loop()
 
     def made() -> MachineProtocol:
@@ -76,7 +76,7 @@ async def serve(store: MemoryStore, listening: socket.socket) -> None:
 
 
 async def fetch(address: tuple[str, int], count: int, verifiers: int) -> tuple[float, ...]:
-    """Fetch the log once; see above for the seconds that it takes."""
+    """Fetch the log once; see above for the seconds returned."""
     store, synced = MemoryStore(family=YAMF), asyncio.Event()
 
     def hear(event: Event) -> None:

@@ -1,8 +1,7 @@
-"""What replicating a log costs on the wire, counted byte by byte.
+"""The cost of replicating a log on the wire, counted byte by byte.
 
-Two replicators in memory, one of which has the whole log.  What passes between them is
-taken apart as bymux packets, so that what the protocol itself says and what bymux adds
-are counted apart.
+Two replicators in memory, one of which has the whole log.  Their traffic is split into bymux
+packets, so that the protocol's own bytes and those of bymux are counted separately.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from two_replicators import End, exchange
 
 HASH_SIZE = len(YAMF.hash(b""))
 SIGNATURE_SIZE = 64
-SLACK = 3  # bytes an entry for all that is neither tag, size, hash nor signature
+SLACK = 3  # bytes an entry beside tag, size, hash and signature
 
 
 def bound(payload_size: int) -> int:
@@ -36,7 +35,7 @@ def bound(payload_size: int) -> int:
 
 @dataclass
 class Cost:
-    """Bytes in both directions: all of them, those of each channel, and what bymux adds."""
+    """Bytes in both directions: all of them, those of each channel, and those added by bymux."""
 
     entries: int
     payload: int
@@ -52,11 +51,11 @@ class Cost:
 
     @property
     def bymux_per_entry(self) -> float:
-        """Those of them that bymux adds."""
+        """The share of these that bymux adds."""
         return self.bymux / self.entries
 
     def count(self, data: bytes) -> None:
-        """Count all that one side has said."""
+        """Count all bytes sent by one side."""
         self.total += len(data)
         size = len(encode_setup(Setup()))
         self.setup += size
@@ -75,7 +74,7 @@ class Cost:
 
 @cache
 def log_of(count: int, payload_size: int) -> MemoryStore:
-    """A log whose payloads nothing can compress."""
+    """A log with incompressible payloads."""
     store, rng = MemoryStore(family=YAMF), Random(1)
     author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
     store.append(author.log, [author.publish(rng.randbytes(payload_size)) for _ in range(count)])
@@ -83,7 +82,7 @@ def log_of(count: int, payload_size: int) -> MemoryStore:
 
 
 def replicate(source: MemoryStore, *, take_size: int) -> tuple[LogStore, list[bytearray]]:
-    """Let one replicator fetch all that the other has; the new store, and what each has said."""
+    """Let one replicator fetch everything from the other; the new store, and the bytes of each."""
     interest = Interest(live=False, accept_new_logs=True)
     fetcher = Replicator(role=Role.PROACTIVE, interest=interest)
     said = [bytearray(), bytearray()]
@@ -94,7 +93,7 @@ def replicate(source: MemoryStore, *, take_size: int) -> tuple[LogStore, list[by
 
 
 def cost_of(count: int, payload_size: int, said: list[bytearray]) -> Cost:
-    """Count what both have said about a log of `count` entries."""
+    """Count the bytes of both for a log of `count` entries."""
     cost = Cost(entries=count, payload=count * payload_size)
     for data in said:
         cost.count(bytes(data))

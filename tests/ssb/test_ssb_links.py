@@ -244,9 +244,7 @@ ONE_SESSION = Limits(ebt=ebt.Limits(sessions_max=1))
 
 
 def friends(*names: str, full: str) -> list[Node]:
-    """They follow each other, and have published something; `full`: with one place for a
-    session.
-    """
+    """They follow each other, and have published something; `full`: with one session's place."""
     nodes = [Node(name, limits=ONE_SESSION if name in full else Limits()) for name in names]
     for node in nodes:
         for other in nodes:
