@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from culm.capture import Recorder, Redact
 from culm.machines import lookup
+from culm.machines.driver import Driver
 from culm.testing.record import conversations, driver_for
 from culm.testing.spec import Conversation, MachineSpec
 from specs import SPECS
@@ -23,8 +26,12 @@ def recorded(
     kind: type[Recorder] = Recorder,
     *,
     with_keys: bool = False,
+    arrange: Callable[[Driver], object] = lambda driver: None,
 ) -> bytes:
-    """The capture of a conversation; with secret settings, since a replay needs them."""
+    """The capture of a conversation; with secret settings, since a replay needs them.
+
+    arrange: is given the driver before it begins.
+    """
     pieces: list[bytes] = []
     driver = driver_for(spec.machine, told)
     keys = lookup(spec.name).keys
@@ -33,6 +40,7 @@ def recorded(
     recorder = kind(pieces.append, machine=spec.name, config=told.config, redact=redact)
     driver.wrap(recorder.stand_in(driver.machine))
     driver.call_by(recorder.verb)
+    arrange(driver)
     driver.start()
     for operation in told.operations:
         driver.run(operation)

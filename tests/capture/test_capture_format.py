@@ -209,8 +209,10 @@ def test_a_value_comes_back(value: object) -> None:
 
 
 def test_an_error_of_the_store_has_a_stand_in() -> None:
-    found = from_value(to_value(OSError("disk full")), lambda _: None)
+    written = to_value(OSError("disk full"))
+    found = from_value(written, lambda _: None)
     assert found.args == RecordedError("OSError", "disk full").args
+    assert (to_value(found), str(found)) == (written, "disk full")
 
 
 @pytest.mark.parametrize(

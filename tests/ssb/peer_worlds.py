@@ -21,6 +21,7 @@ from culm.machine import Closed, Event, LocalProtocolError
 from culm.signatures import Verify, verify
 from culm.ssb.ebt import SessionRole, State
 from culm.ssb.peer import OwnFeedConfirmed, Peer, PeerLink, Settings, Timing
+from culm.testing import captures
 
 ROUNDS_MAX = 16
 """Connections of each pair, one after the other, until all have the same."""
@@ -62,7 +63,8 @@ class Host:
 
     def start(self) -> None:
         world = self._world
-        self.peer = peer = Peer(
+        self.peer = peer = captures.make(
+            Peer,
             identity=identity(self.name),
             stored=self.store.load(),
             now=world.now,

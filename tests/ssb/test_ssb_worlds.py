@@ -10,12 +10,14 @@ import pytest
 from peer_worlds import World
 
 from culm.ssb.ebt.sources import Sources
+from culm.testing import captures
 from effort import seeds
 
 STEPS = (60, 120, 250, 400)
 
 
-def tell(seed: int, *, mixed: bool) -> World:
+@captures.of_failures
+def tell(seed: int, *, mixed: bool = False) -> World:
     world = World(seed, mixed=mixed).suffer(STEPS[seed % len(STEPS)]).recover()
     assert (world.unequal(), world.forked()) == ([], []), f"seed {seed}"
     return world

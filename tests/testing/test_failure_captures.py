@@ -106,6 +106,7 @@ def has_raised(path: Path, message: str) -> bool:
         ("p2panda", "p2panda_simulation", "run_p2panda_seed", 1),
         ("p2panda", "p2panda_simulation", "run_p2panda_seed", 2),
         ("ssb", "ebt_simulator", "run_ebt_seed", 1),
+        ("ssb", "test_ssb_worlds", "tell", 1),
     ],
 )
 def test_all_machines_of_a_run_are_kept_and_replayed(

@@ -41,7 +41,14 @@ MARK, CHANCE = "", "chance"
 
 
 class RecordedError(Exception):
-    """The stand-in, in a replay, for an error of the store that was recorded."""
+    """The stand-in, in a replay, for an error of the store that was recorded.
+
+    It is written, and reads, as that error does; its arguments are the name of the class, and the
+    message.
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[-1])
 
 
 class Hidden(NamedTuple):
@@ -121,6 +128,9 @@ def _write_error(value: BaseException, special: Special) -> Any:
     if isinstance(value, ProtocolError):
         code = to_value(value.code, special)
         return marked(name_of(type(value)), code=code, message=value.message)
+    if isinstance(value, RecordedError):
+        kind, message = value.args
+        return marked("exception", type=kind, message=message)
     return marked("exception", type=type(value).__qualname__, message=str(value))
 
 
