@@ -12,14 +12,19 @@ from random import Random
 
 import pytest
 from capture_conversations import CASES, recorded
+from test_capture_dissect import check_whole, everything
 
 from culm.capture import Header, Step, read
 from culm.capture.dissect import (
+    Dissection,
     Field,
     Flows,
     Moved,
     StepFields,
     bytes_of,
+    cbor_syntax,
+    dissect,
+    fields,
     flows,
     layers,
     leaves,
@@ -275,3 +280,119 @@ def test_fields_are_in_memory_a_few_at_a_time(
     finally:
         tracemalloc.stop()
     assert count >= size // 5
+
+
+# One message has a bound, too: of its fields, and of what its codec is asked to decode.
+
+
+def of_p2panda(size: int) -> tuple[str, Step]:
+    return "p2panda", received(b"\x99" + size.to_bytes(2, "big") + b"\x0a" + b"\x80" * (size - 1))
+
+
+def an_operation(size: int) -> tuple[str, Step]:
+    operation = b"\x99" + size.to_bytes(2, "big") + b"\x80" * size
+    front = b"\x84\x02\x00\x41\x00\x59" + len(operation).to_bytes(2, "big")
+    return "p2panda", received(front + operation)
+
+
+def of_muxrpc(size: int) -> tuple[str, Step]:
+    body = b"[" + b"[]," * (size // 3) + b"1]"
+    return "ssb-muxrpc", received(b"\x02" + len(body).to_bytes(4, "big") + b"\0\0\0\1" + body)
+
+
+def of_oxen(size: int) -> tuple[str, Step]:
+    return "oxen", received(b"d1:ll" + b"le" * (size // 2) + b"ee", "receive_datagram", source="a")
+
+
+def of_garlic(size: int) -> tuple[str, Step]:
+    return "garlic-handshake", received(b"GET / HTTP/1.1\r\n" + b":\r\n" * (size // 3) + b"\r\n")
+
+
+def in_one_write(size: int) -> tuple[str, Step]:
+    return "point2point", received(
+        b"\0\5\5" + b"\x22\1" + size.to_bytes(4, "big") + b"\2\5" * (size // 2)
+    )
+
+
+@pytest.mark.parametrize(
+    "build",
+    [of_p2panda, an_operation, of_muxrpc, of_oxen, of_garlic, in_one_write],
+    ids=lambda build: build.__name__,
+)
+def test_a_message_has_no_more_fields_than_there_is_room_for(
+    build: Callable[[int], tuple[str, Step]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fields, "FIELDS_MAX", 1 << 8)
+    monkeypatch.setattr(cbor_syntax, "FEW", 1 << 8)
+    size = 40_000
+    machine, step = build(size)
+    told(Header(machine=machine), [build(8)[1]])  # what is imported only once
+    tracemalloc.start()
+    try:
+        [part] = told(Header(machine=machine), [step])
+        assert tracemalloc.get_traced_memory()[1] < 80 * size
+    finally:
+        tracemalloc.stop()
+    check_whole(Dissection(part.fields), len(part.moved.data))
+    assert count_of(part.fields) < 1 << 10
+
+
+def count_of(found: Sequence[Field]) -> int:
+    return sum(1 + count_of(each.inside) for each in found)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(("spec", "conversation"), CASES)
+def test_fields_for_which_there_is_no_room_are_one(
+    spec: MachineSpec, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All bytes are in fields, those that are there are as they would be, and faults are found."""
+    capture = recorded(spec, conversation)
+    header = read(capture).header
+    for (_, received), data in flows_of(capture).items():
+        step = steps_of([Moved(0, received, data)])
+        [whole] = told(header, step)
+        for most in (1, 3, 20):
+            monkeypatch.setattr(fields, "FIELDS_MAX", most)
+            [part] = told(header, step)
+            monkeypatch.undo()
+            check_whole(Dissection(part.fields), len(data))
+            assert (part.fault is None) == (whole.fault is None)
+            known = set(map(place_of, everything(whole.fields)))
+            assert known.issuperset(
+                place_of(each) for each in everything(part.fields) if each.name != fields.MORE
+            )
+
+
+def place_of(field: Field) -> tuple[str, int, int]:
+    return field.name, field.offset, field.size
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(("spec", "conversation"), CASES)
+def test_a_fault_is_told_with_its_bytes(spec: MachineSpec, conversation: Conversation) -> None:
+    """Also with the last ones, of which only the codec says that they are no message."""
+    rng = Random(conversation.name)
+    capture = recorded(spec, conversation)
+    header = read(capture).header
+    protocol = flows.PROTOCOL_OF.get(header.machine)
+    if protocol is None or header.machine in OTHERWISE or "dialect" in header.config:
+        return
+    for (_, received), data in flows_of(capture).items():
+        for _ in range(20):
+            broken = changed(rng, data[: rng.randrange(1, len(data) + 1)][:2000])
+            wanted = dissect(protocol, broken).fault
+            [part] = told(header, steps_of([Moved(0, received, broken)]))
+            if wanted is None or not wanted.is_short:
+                assert part.fault == wanted
+
+
+# Their bytes are sealed, or begin so.
+OTHERWISE = frozenset({"ssb-handshake", "ssb-box-stream", "ssb-peer"})
+
+
+def test_a_last_message_that_is_none_is_a_fault() -> None:
+    broken = bytes.fromhex("850a01010101")  # five items, where a Have has three
+    [part] = told(Header(machine="p2panda"), [received(broken)])
+    assert part.fault is not None
+    assert (part.fault.offset, part.fault.code) == (len(broken) - 1, "UNKNOWN_MESSAGE")

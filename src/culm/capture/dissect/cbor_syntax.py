@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from culm.capture.dissect.fields import FieldReader
-from culm.capture.dissect.xenc import check_depth
+from culm.capture.dissect.xenc import DEPTH_MAX, check_depth
 from culm.kernels import cbor as _kernel
 from culm.wire import cbor
 from culm.wire.errors import DecodeError, WireErrorCode
 
 _HEAD_SIZE_MAX = 9
+FEW = 1 << 20  # items that any bytes may have
+_SIZE_MAX = 1 << 26
+_ITEM_SIZE = 8
 
 Inner = Mapping[str, Callable[[FieldReader], object]]
 """How to split the bytes under a name."""
+
+
+def check_items(data: bytes, at: int = 0) -> None:
+    """Raise `DecodeError` for more items than a codec may be asked to decode."""
+    if len(data) > FEW:
+        scanner = cbor.Scanner(
+            size_max=_SIZE_MAX, depth_max=DEPTH_MAX, items_max=FEW, item_size=_ITEM_SIZE
+        )
+        try:
+            scanner.scan(data, len(data))
+        except DecodeError as error:
+            raise DecodeError(error.code, at + error.offset, str(error)) from None
 
 
 def take_cbor(

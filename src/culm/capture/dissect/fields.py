@@ -18,6 +18,11 @@ if TYPE_CHECKING:  # the codecs of hashes wait for libraries that others do with
 UNREAD = "unread"
 """The name of the bytes after a fault; the value names one that concerns these bytes alone."""
 
+MORE = "more fields"
+"""The name of the last field of an item that has no room for others."""
+FIELDS_MAX = 1 << 18
+"""How many fields an item has, those inside others included."""
+
 _OWED_MIN = 1 << 12
 
 CODES = {"B": 1, "I": 4, "i": 4, "Q": 8}
@@ -106,6 +111,8 @@ class FieldReader:
         """Bytes of the last field that are still to come."""
         self.owed_in: list[Group] = []
         """The groups of that field, and last the field itself."""
+        self.count = 0
+        """The fields since they were taken last, those inside others included."""
         self._open: list[list[Field]] = [[]]
         self._groups: list[Group] = []
         self._cut = False  # some of the bytes to take are missing
@@ -120,18 +127,30 @@ class FieldReader:
         """The fields since this was asked last."""
         fields = tuple(self._open[0])
         self._open[0].clear()
+        self.count = 0
         return fields
 
     def add(self, name: str, size: int, value: object = None) -> None:
         """Let the next `size` bytes be a field."""
         if size > self.left:
             if self.left:
-                self._open[-1].append(Field(name, self.at, self.left, continues=True))
+                self._put(Field(name, self.at, self.left, continues=True))
                 self.at = self.end
             raise Truncated(self.end)
         if size:
-            self._open[-1].append(Field(name, self.at, size, value))
+            self._put(Field(name, self.at, size, value))
             self.at += size
+
+    def _put(self, field: Field) -> None:
+        """Keep a field; without room for it, as a part of one that stands for all such."""
+        fields = self._open[-1]
+        if self.count < FIELDS_MAX:
+            self.count += 1
+            fields.append(field)
+        else:
+            first = fields.pop() if fields and fields[-1].name == MORE else field
+            size = field.offset + field.size - first.offset
+            fields.append(Field(MORE, first.offset, size, continues=field.continues))
 
     def peek(self, size: int) -> bytes:
         """The next bytes, at most `size`."""
@@ -191,7 +210,8 @@ class FieldReader:
     @contextmanager
     def group(self, name: str) -> Iterator[Group]:
         """Let all fields taken inside be parts of one."""
-        group, start = Group(name), self.at
+        group, start, is_full = Group(name), self.at, self.count >= FIELDS_MAX
+        self.count += not is_full
         self._open.append([])
         self._groups.append(group)
         try:
@@ -201,7 +221,11 @@ class FieldReader:
             inside = tuple(self._open.pop())
             if inside:
                 size = self.at - start
-                self._open[-1].append(Field(group.name, start, size, group.value, inside))
+                made = Field(group.name, start, size, group.value, inside)
+                if is_full:
+                    self._put(made)
+                else:
+                    self._open[-1].append(made)
 
     @contextmanager
     def within(self, size: int, *, alone: bool = False) -> Iterator[None]:

@@ -90,7 +90,7 @@ class Passed(NamedTuple):
 
 
 # How to dissect the bytes of the machines of culm.
-_PROTOCOL_OF = {
+PROTOCOL_OF = {
     "bymux": "bymux",
     "garlic": "garlic",
     "garlic-handshake": "garlic",
@@ -300,7 +300,7 @@ class Flows:
 
     def _layer(self, moved: Moved) -> Layer:
         machine = self._header.machine
-        protocol = _PROTOCOL_OF.get(machine)
+        protocol = PROTOCOL_OF.get(machine)
         if machine == "ssb-peer" and moved.data[:1] > _MUXRPC_FLAGS_MAX:
             protocol = None  # the connection is sealed, with keys that only the peer has
         if protocol is None:

@@ -14,8 +14,10 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
+from culm.capture.dissect import fields as _fields
 from culm.capture.dissect.fields import (
     FAULTS,
+    MORE,
     UNREAD,
     DissectionFault,
     Field,
@@ -42,11 +44,13 @@ class Item:
 
     base: the byte of the layer's stream from which offsets count.
     data: the bytes that leaves carry, at their offsets.
+    count: the number of fields, those inside others included.
     """
 
     base: int
     fields: tuple[Field, ...]
     data: bytes = b""
+    count: int = 1
 
     @property
     def end(self) -> int:
@@ -169,11 +173,11 @@ class Items(Layer):
         except FAULTS as error:
             self._fail(reader, begun, error)
         self._step = self._then
-        fields = reader.taken()
+        count, fields = reader.count, reader.taken()
         if reader.owed:
             self._owed = reader.owed, reader.owed_in
             fields = (*fields[:-1], _unfinished(fields[-1], len(reader.owed_in)))
-        return Item(self._start, fields, reader.data)
+        return Item(self._start, fields, reader.data, count)
 
     def _go_on(self, data: bytes) -> bytes:
         """Take what was owed; what is left of the data."""
@@ -216,7 +220,8 @@ class Items(Layer):
         return Item(self._start, reader.taken(), reader.data)
 
     def _fail(self, reader: FieldReader, begun: int, error: Exception) -> None:
-        fault = fault_of(error, begun, reader.at)
+        # In bytes that there are: the last ones may be right, and be no message as a whole.
+        fault = fault_of(error, begun, max(begun, min(reader.at, reader.end - 1)))
         self.faults.append(replace(fault, offset=fault.offset + self._start))
         self._broken = True
         reader.add(UNREAD, reader.left)
@@ -273,6 +278,7 @@ class _Channel:
         self.faults: list[tuple[DissectionFault, int]] = []
         """Those that have no place yet, and how many bytes were split when they were found."""
         self._items: deque[Item] = deque()
+        self._count = 0  # of their fields
         # The pieces to be fed, one after the other, and their sizes; 0: it is forced there.
         self._data = bytearray()
         self._sizes: deque[int] = deque()
@@ -300,13 +306,26 @@ class _Channel:
         at = self.size - len(self._data)
         self.faults += [(fault, at) for fault in self.layer.faults]
         self.layer.faults.clear()
-        self._items.append(item)
+        self._keep(item)
         self.known = max(self.known, item.end)
         return True
 
+    def _keep(self, item: Item) -> None:
+        """Keep an item; without room for its fields, as a part of one that stands for all such."""
+        if self._count < _fields.FIELDS_MAX:
+            self._items.append(item)
+        else:
+            first = self._items.pop() if self._items[-1].fields[0].name == MORE else item
+            start = first.base + first.fields[0].offset
+            rest = Field(MORE, 0, item.end - start, continues=item.fields[-1].continues)
+            self._items.append(Item(start, (rest,)))
+        self._count += item.count
+
     def fields(self, start: int, end: int, offset: int) -> tuple[Field, ...]:
         """Those from `start` to `end`, at `offset`; what is before them is forgotten."""
-        return tuple(cut_items(self._items, start, end, offset))
+        found = tuple(cut_items(self._items, start, end, offset))
+        self._count = sum(each.count for each in self._items)
+        return found
 
     def faults_in(self, start: int, end: int) -> Iterator[DissectionFault]:
         """Those that have their place from `start` to `end`, or after that if no more is split."""
@@ -314,7 +333,7 @@ class _Channel:
             fault, at = each
             if fault.offset < end or at <= end:
                 self.faults.remove(each)
-                yield replace(fault, offset=min(fault.offset, end) - start)
+                yield replace(fault, offset=min(fault.offset, end - 1) - start)
 
 
 class Carried(Layer):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from culm.capture.dissect.fields import FieldReader
 from culm.capture.dissect.xenc import take_xenc
 from culm.oxen.messages import Dialect, MessageData, ParcelError, decode_parcel, read_message
+from culm.wire.errors import DecodeError, WireErrorCode
 
 _SID_SIZE_MAX = 1 << 16
+_SIZE_MAX = 65_507  # that UDP carries
 
 
 def _name(data: bytes, dialect: Dialect) -> str:
@@ -26,6 +28,8 @@ def _name_or_none(data: bytes, dialect: Dialect) -> str | None:
 
 def take_datagram(reader: FieldReader, dialect: Dialect) -> None:
     """Take a datagram.  Sealed bytes are shown as they are: reading them takes the key."""
+    if reader.left > _SIZE_MAX:
+        raise DecodeError(WireErrorCode.LIMIT_EXCEEDED, reader.at, "larger than a datagram")
     if reader.peek(1) == b"d":
         with reader.judged(lambda data, at: _name(data[at:], dialect)):
             take_xenc(reader, _name_or_none(reader.peek(reader.left), dialect) or "parcel")

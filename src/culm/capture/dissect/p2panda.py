@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from culm.capture.dissect.bamboo import take_entry
-from culm.capture.dissect.cbor_syntax import Inner, take_cbor
+from culm.capture.dissect.cbor_syntax import Inner, check_items, take_cbor
 from culm.capture.dissect.fields import FieldReader
 from culm.machine import RemoteProtocolError
 from culm.p2panda.codec import Codec, Dialect
@@ -58,6 +58,7 @@ def _decode(dialect: Dialect, data: bytes, at: int) -> object:
     """The codec's reading of the message at `at`; ``None`` if it is not whole."""
     codec = Codec(dialect=dialect, limits=Limits())
     found = data[at:]
+    check_items(found, at)
     value, end = cbor.decode_first(found, 0, _DEPTH_MAX)
     if end < 0:  # it is not whole, or no part of a message
         scanner = cbor.Scanner(size_max=_SIZE_MAX, depth_max=_DEPTH_MAX)
@@ -83,7 +84,13 @@ def items_of(action: Action | None) -> list[str]:
 
 def take_operation(reader: FieldReader) -> None:
     """Take an operation."""
-    with reader.judged(lambda data, at: decode(data[at : reader.end])):
+
+    def judge(data: bytes, at: int) -> object:
+        found = data[at : reader.end]
+        check_items(found, at)
+        return decode(found)
+
+    with reader.judged(judge):
         front = reader.peek(3)
         action = _ACTIONS.get(front[2]) if len(front) > 2 else None
         name = "operation" if action is None else action.name

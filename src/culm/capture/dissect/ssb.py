@@ -14,12 +14,13 @@ from culm.machine import Closed, DataReceived, RemoteProtocolError
 from culm.ssb import Keys, SessionKeys
 from culm.ssb.ebt.notes import decode_note
 from culm.ssb.feed_id import is_feed_id
-from culm.ssb.muxrpc import BodyType
+from culm.ssb.muxrpc import BodyType, Limits
 from culm.ssb.muxrpc.calls import GOODBYE, HEADER_SIZE, peek_header
 
 __all__ = ["HANDSHAKE", "Boxes", "Handshaken", "take_packet"]
 
 _TAG_SIZE = 16
+_JSON_SIZE_MAX = Limits().body_size_max  # a larger body is shown as it is
 _BODY = "body"
 
 
@@ -41,7 +42,7 @@ def take_packet(reader: FieldReader) -> None:
         reader.add("flags", 1, " ".join([*flags, kind.name]))
         reader.add("body_size", 4, header.size)
         reader.add("request", 4, header.number)
-        if kind is BodyType.JSON and header.size:
+        if kind is BodyType.JSON and 0 < header.size <= _JSON_SIZE_MAX:
             with reader.within(header.size, alone=True):
                 packet.call(_take_json_body(reader, header.size))
         elif kind is BodyType.TEXT:
