@@ -169,7 +169,7 @@ def _log(author: int, length: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def libsodium_loops(archive: Path, folder: Path) -> Callable[[], float]:
-    """Two loops over entries of all files; a call returns the mean processor time of one."""
+    """Two loops over entries of all files; a call returns processor seconds a signature."""
     entries = []
     for path in sorted(archive.iterdir()):
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-// Two hypercores over memory, in one process: how long blocks take from one to the other.
+// Two hypercores over memory, in one process: the time that blocks take from one to the other.
 //
 // node hypercore_pair.cjs COUNT, in a folder with hypercore (10) and random-access-memory from npm.
 // Prints seconds by the wall and of the processor, as JSON.

@@ -1,9 +1,9 @@
-/* VarU64 decoded into an array by a plain loop: what the kernel is measured beside. */
+/* VarU64 decoded into an array by a plain loop: the measure for the kernel. */
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns how many numbers there were, or -1 if the data ends within one. */
+/* Returns the number of values, or -1 if the data ends within one. */
 int64_t varu64_loop(const uint8_t *data, size_t size, uint64_t *values)
 {
     size_t at = 0;

@@ -7,7 +7,7 @@
 - ``brief``, the gate on pure kernels and a second interpreter: a twentieth of the seeds, and
   nothing marked ``costly`` or ``once``: these take seconds, and run the same way on every
   interpreter;
-- ``long``, campaigns: everything, and what is marked ``slow``.
+- ``long``, campaigns: everything, including tests marked ``slow``.
 """
 
 from __future__ import annotations

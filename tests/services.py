@@ -93,7 +93,7 @@ def type_in(process: subprocess.Popen[str], line: str) -> None:
 
 @contextmanager
 def typed_again(process: subprocess.Popen[str], line: str) -> Iterator[None]:
-    """Type a line again and again, since nobody reports a line that a leader loses."""
+    """Type a line again and again: a line that a leader loses is lost without a report."""
     over = Event()
 
     def type_on() -> None:

@@ -1,8 +1,8 @@
 // Committed entries a second of three of etcd's Raft cores in one process, without any I/O.
 //
 // Arguments: values in flight, bytes of a value, seconds.  Prints one line of JSON: the rate by
-// the wall and by the processor.  Every message arrives at once, and everything that has to be
-// stored is, in memory, as in bench_raft_core.py.
+// the wall and by the processor.  Every message arrives at once, and storage is in memory, as in
+// bench_raft_core.py.
 package main
 
 import (
@@ -44,7 +44,7 @@ func newServer(id uint64, voters []uint64) *server {
 	return &server{node: node, storage: storage, first: 1}
 }
 
-// Until nothing moves any more.
+// Runs until nothing moves.
 func run(servers map[uint64]*server) {
 	for busy := true; busy; {
 		busy = false

@@ -62,7 +62,7 @@ def exported(package: str) -> list[tuple[str, type[Any]]]:
 
 
 def role_of(name: str, value: type[Any]) -> str | None:
-    """The role in whose file a class belongs."""
+    """The role whose file a class belongs in."""
     if issubclass(value, Event | Effect):
         return "events" if issubclass(value, Event) else "effects"
     if issubclass(value, IntEnum):

@@ -251,7 +251,7 @@ def test_whoever_is_not_to_be_told_is_not_heard() -> None:
     async def main() -> None:
         metrics, heard = Metrics(), list[object]()
         assert metrics.counted(heard.append) == heard.append
-        async with metrics.served("it", lambda: pytest.fail("nobody has asked")):
+        async with metrics.served("it", lambda: pytest.fail("there was no request")):
             pass
 
     asyncio.run(main())

@@ -144,7 +144,7 @@ MOMENTS = [0, 200, 30_000, 200_000, 600_000, 1_100_000]
 def test_a_fetch_that_is_killed_goes_on_where_its_store_ends(
     tmp_path: Path, source: Path, published: Path, size: int
 ) -> None:
-    """Killed when it has received so many bytes."""
+    """Killed when it has received a number of bytes."""
     target, store = tmp_path / "target", tmp_path / "fetched.store"
     with serving(published) as port:
         throttle = Throttle(port, size)

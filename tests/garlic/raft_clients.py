@@ -194,4 +194,4 @@ class Clients:
             raise Violation("a value is committed twice")
         refused = {plain(f"{one.key}={one.value}".encode()) for one in self.refused}
         if refused & set(values):
-            raise Violation("what was surely not appended is committed")
+            raise Violation("a value reported as never appended is committed")

@@ -50,7 +50,7 @@ class Rounds:
         self.writes, self.pause = (
             WRITES,
             1,
-        )  # so many at a time, and rounds from one time to the next
+        )  # values at a time, and rounds between two times
         self.distance_max = 0  # between two snapshots
         self.kept_max = 0  # entries in the leader's memory
 

@@ -54,7 +54,7 @@ def let_in(table: Table, sid: bytes, size_max: int, number: int = 0) -> Synchron
 
 
 def acknowledge(table: Table, fr: bytes) -> list[Message]:
-    """Let `fr` acknowledge everything that comes, one by one in that order; what it was."""
+    """Let `fr` acknowledge everything that comes, one by one in that order; the messages."""
     found: list[Message] = []
     while bodies := table.bodies(MessageData, fr):
         for body in bodies:

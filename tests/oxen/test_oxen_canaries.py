@@ -385,7 +385,7 @@ def test_the_simulation_notices_that(name: str, monkeypatch: pytest.MonkeyPatch)
             simulate(seed, scars=seed % 2 == 1, **weather)
         except (AssertionError, EndlessError):
             return
-    pytest.fail(f"nobody notices that {name}")
+    pytest.fail(f"the simulation does not notice that {name}")
 
 
 @pytest.mark.once

@@ -106,7 +106,7 @@ def test_nobody_has_to_wait_for_luck() -> None:
 
 
 def test_who_joins_is_told_of_others_as_soon_as_it_has_proved_itself() -> None:
-    """Before that it gets three times what it has sent only, which is too little for gossip."""
+    """Before that it gets three times the bytes it has sent, which is too little for gossip."""
     table = Table()
     table.join(b"A")
     table.said()

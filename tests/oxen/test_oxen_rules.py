@@ -451,7 +451,7 @@ def test_a_peer_that_did_not_give_up_on_us_misses_nothing_but_what_failed(table:
 
 
 def test_what_waited_when_both_gave_up_is_delivered_when_both_are_back(table: Table) -> None:
-    """It was acknowledged: P's user was told of the failure of what is missing, not of this."""
+    """It was acknowledged: P's user was told that the missing ones failed, not this one."""
     ours = table.join(P, broadcast=50, one=100).one
     table.tell_message(P, Synchronize(50, 100, known=ours))
     table.said()

@@ -85,7 +85,7 @@ def heard(table: Table, datagram: bytes, source: bytes = P) -> bool:
     return bool(said or known)
 
 
-# -- what is on the wire -----------------------------------------------------------------------
+# -- on the wire --------------------------------------------------------------------------------
 
 
 def test_a_datagram_is_a_nonce_and_a_secretbox_under_the_key_of_one_direction() -> None:
@@ -142,7 +142,7 @@ def test_no_datagram_is_larger_than_it_may_be() -> None:
     assert sum(isinstance(event, MessageReceived) for _, event in cluster[b"N2"].events) == 1
 
 
-# -- what is believed --------------------------------------------------------------------------
+# -- trust ---------------------------------------------------------------------------------------
 
 
 def test_what_is_sealed_is_taken() -> None:

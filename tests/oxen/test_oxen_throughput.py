@@ -77,7 +77,7 @@ def test_a_tcp_has_its_share(per_s: int, room: int) -> None:
 
 
 def flight(*, round_trip: float | None = 0.1) -> Flight:
-    """A flight, after so many equal round trips that it expects nothing else."""
+    """A flight, after many equal round trips: it expects nothing else."""
     found = Flight(timing=Timing(), rng=Random(1))
     if round_trip is not None:
         for index in range(60):
@@ -219,7 +219,7 @@ def test_the_first_answer_ends_the_first_round_although_it_comes_late() -> None:
     assert len(way.take_lost(0.8)) == 2
     way.limit()
     way.acknowledge(items[-1].id, 0.9)
-    assert way.room == WINDOW_FIRST + 1 - 2  # it has grown by what has arrived
+    assert way.room == WINDOW_FIRST + 1 - 2  # it has grown by the arrived ones
 
 
 def test_an_answer_that_comes_too_soon_is_to_what_was_sent_before() -> None:

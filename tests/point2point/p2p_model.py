@@ -231,7 +231,7 @@ class Player:
             case HashWanted() | EntryWanted():
                 self.wanted.append(event)
             case ForkSuspected():
-                raise AssertionError("nobody has forked")
+                raise AssertionError("there is no fork")
             case Closed():
                 assert event.error is None, event.error
                 self.closed = event
@@ -623,7 +623,7 @@ class Player:
 
 
 class Duel:
-    """Two players and what is under way between them."""
+    """Two players and the bytes under way between them."""
 
     def __init__(
         self,

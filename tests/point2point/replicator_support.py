@@ -205,7 +205,7 @@ class Node:
         self.interest = interest
         self.limits = limits
         self.ends: list[End] = []
-        self.changed: list[tuple[End | None, LogKey]] = []  # and who has told so
+        self.changed: list[tuple[End | None, LogKey]] = []  # with the replicator that reported it
         self.setup = Setup()
         self.paused = False  # the store does not answer
         self.respond: Callable[[Effect], object] = lambda effect: self.store.perform(effect)

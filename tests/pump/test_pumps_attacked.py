@@ -164,7 +164,7 @@ class Connection:
         self.is_lost = False
         self.is_closed = False
         self.has_ended = False  # the peer sends no more
-        self.is_taken = True  # the peer takes what is sent
+        self.is_taken = True  # the peer takes bytes
         self.is_read = True
         self.under_way = 0  # bytes being sent, whatever happens meanwhile
         half_close = driver.random.random() < 0.7

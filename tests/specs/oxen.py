@@ -57,11 +57,11 @@ TIGHT: Mapping[str, Any] = {
     "tags_size_max": 24,
 }
 
-# The growing parts: up to three peers and three tombstones with what they hold (windows, and of
-# peers a queue), the fixed part of each, the inbox, the outbox and the memory of what was
-# forwarded; a message costs up to 500 bytes besides its payload, a peer 5,000.  The last message in
-# each queue may have five pieces more, and two are put together, with a quarter to spare.  Tags of
-# 24 bytes are up to 5, of 200 bytes each: ours, on their way to each peer, and those of others.
+# The growing parts: up to three peers and three tombstones with their contents (windows, and for
+# peers a queue), the fixed part of each, the inbox, the outbox and the memory of forwarded parcels;
+# a message costs up to 500 bytes besides its payload, a peer 5,000.  The last message in each queue
+# may have five pieces more, and two are put together, with a quarter to spare.  Tags of 24 bytes
+# are up to 5, of 200 bytes each: ours, on their way to each peer, and those of others.
 _RETAINED_MAX = (
     3 * (9 * 740 + 5000) + 6 * 2 * 2 * 340 + 1024 + 8 * 900 + 4 * 400 + 2 * 750 + 10 * 5 * 200
 )

@@ -259,7 +259,7 @@ class World:
     # -- lines and time -------------------------------------------------------------------
 
     def cut(self, line: Line) -> None:
-        """End a line, and lose what is on it."""
+        """End a line, and lose the bytes on it."""
         if line not in self.lines:
             return
         self.lines = [each for each in self.lines if each is not line]

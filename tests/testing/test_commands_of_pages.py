@@ -45,7 +45,7 @@ def lines_of(page: str) -> Iterator[str]:
 
 
 def commands_of(line: str) -> Iterator[list[str]]:
-    """Its simple commands, as words, without what is set for them and where their output goes."""
+    """Its simple commands, as words, without their variables and redirections."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words: list[str] = []

@@ -1,5 +1,5 @@
 // A second opinion on the secret handshake and the box stream: the Go transport stack
-// (github.com/ssbc/go-secretstream) sends back whatever it is sent.
+// (github.com/ssbc/go-secretstream) sends back all its input.
 //
 //	echo NETWORK SEED COUNT          accepts one connection, on a port that it tells
 //	echo NETWORK SEED COUNT PORT KEY dials the peer with that public key
