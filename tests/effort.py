@@ -42,8 +42,8 @@ def some(cases: Sequence[T]) -> Sequence[T]:
 def seeds(simulator: str, usual: int, long: int) -> range:
     """The seeds to try with `simulator`.
 
-    ``CULM_<SIMULATOR>_SEEDS`` says how many, whatever the profile is, and
-    ``CULM_<SIMULATOR>_FIRST_SEED`` where to begin.
+    ``CULM_<SIMULATOR>_SEEDS`` sets their number, whatever the profile is, and
+    ``CULM_<SIMULATOR>_FIRST_SEED`` the first one.
     """
     count = int(os.environ.get(f"CULM_{simulator}_SEEDS", amount(usual, long)))
     first = int(os.environ.get(f"CULM_{simulator}_FIRST_SEED", 0))

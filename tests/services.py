@@ -1,4 +1,4 @@
-"""Runs the services of docs/services.md as they stand on the page, with any interpreter."""
+"""Runs the services of docs/services.md exactly as printed, with any interpreter."""
 
 from __future__ import annotations
 

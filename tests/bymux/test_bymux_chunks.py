@@ -80,7 +80,7 @@ def test_every_chunking_gives_the_same(
     assert found == expected
     assert cut.state is whole.state
     assert cut.trailing_data == whole.trailing_data
-    # Answers are collected, and may therefore change places, but all are there.
+    # Answers are kept as counts, and may therefore change places, but all are there.
     assert sorted(split(sent + cut.data_to_send())) == sorted(split(whole.data_to_send()))
 
 

@@ -134,7 +134,7 @@ class Actor:
         assert ResponseFrame.decode(bytes(self.sent.pop("prelude")), LIMITS).accepted
 
     def lead(self, values: Sequence[bytes], *, until: int) -> None:
-        """Be elected in term 1, and have the followers take `values`."""
+        """Be elected in term 1, and let the followers accept `values`."""
         while self.node.leader != self.number:
             self.wait(0.1)
             self.satisfy()

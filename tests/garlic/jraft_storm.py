@@ -38,7 +38,7 @@ log4j.appender.F.File=jraft.log
 log4j.appender.F.layout=org.apache.log4j.PatternLayout
 log4j.appender.F.layout.ConversionPattern=%d %p %m%n
 """
-# One of ours has a single request in flight, as JRaft has; the other one has as many as possible.
+# One of ours has a single request in flight, as JRaft has; the other one has several.
 CORE_LIMITS: dict[int, dict[str, int]] = {
     4: {"append_entries_max": 200},
     5: {"append_entries_max": 200, "in_flight_max": 4, "writes_max": 4},

@@ -46,7 +46,7 @@ class Node:
     applied: int = 0
     life: int = 0  # counts restarts
     timer: float | None = None
-    stalled: float = 0.0  # until when the process is stopped
+    stalled: float = 0.0  # the time until which the process is stopped
     waiting: deque[Callable[[], None]] = field(default_factory=deque)  # its actions then, in order
     proposals: dict[int, tuple[int, Operation]] = field(default_factory=dict)
     reads: dict[int, Operation] = field(default_factory=dict)

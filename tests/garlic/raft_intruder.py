@@ -17,7 +17,7 @@ from culm.garlic.raft import Configuration, Snapshot
 from culm.garlic.raft import messages as m
 
 STRANGER = 99
-FAR = (1, 2, 2**20, 2**32, 2**40, 2**61)  # how far beyond its victim's the claimed terms are
+FAR = (1, 2, 2**20, 2**32, 2**40, 2**61)  # steps of the claimed terms beyond the victim's
 
 
 class World(Protocol):

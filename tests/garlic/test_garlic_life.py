@@ -235,7 +235,7 @@ def test_a_leader_that_stands_again_is_heard_by_whom_it_ordered_to_leave() -> No
     assert cluster.run(3.0, lambda: any(one.node.state is State.LEADER for one in members(cluster)))
 
 
-# True leaders and supposed ones
+# Leaders, real and supposed
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,7 +1,7 @@
 """Whole nodes on connections that break: the promises of the cores hold over frames.
 
-``CULM_GARLIC_SEEDS`` says how many seeds to try (200 by default, 100,000 in a long
-campaign), ``CULM_GARLIC_FIRST_SEED`` where to begin.
+``CULM_GARLIC_SEEDS`` sets the number of seeds (200 by default, 100,000 in a long campaign),
+``CULM_GARLIC_FIRST_SEED`` the first one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Many seeds of the simulator, and proof that it would notice.
 
-``CULM_RAFT_SEEDS`` says how many seeds to try (600 by default, 100,000 in a long
-campaign), ``CULM_RAFT_FIRST_SEED`` where to begin.
+``CULM_RAFT_SEEDS`` sets the number of seeds (600 by default, 100,000 in a long campaign),
+``CULM_RAFT_FIRST_SEED`` the first one.
 """
 
 from __future__ import annotations

@@ -353,7 +353,7 @@ def test_memory_is_given_back(tree_twins):
     assert made.memory < 1.2 * alone
 
 
-# Misfits
+# Arguments that do not fit
 
 
 def test_items_of_a_wrong_size_are_refused(tree):

@@ -80,7 +80,7 @@ def joined(*sids: bytes, **options: Any) -> Table:
 
 @pytest.mark.parametrize("size_max", [0, 1])
 def test_who_was_said_to_take_few_is_told_once_it_names_our_number(size_max: int) -> None:
-    """A stranger has forged its first numbers, and the bytes of tags that it takes."""
+    """A stranger has forged its first numbers, and its limit on bytes of tags."""
     table = Table(limits=LIMITS)
     table.node.set_tags(ROLE)
     ours = let_in(table, P, size_max=size_max)

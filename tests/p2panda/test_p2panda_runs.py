@@ -13,7 +13,7 @@ from culm.p2panda.messages import Message, SendEntry, SyncDone, SyncRequest
 
 LIMITS = Limits(operation_size_max=500, faults_max=3)
 SIZES = st.sampled_from([0, 1, 23, 24, 255, 256, 270, 400, 500, 700])
-SESSIONS = st.sampled_from([0, 0, 0, 0, 24, 300, 7])  # of which 7 does not exist
+SESSIONS = st.sampled_from([0, 0, 0, 0, 24, 300, 7])  # there is no 7
 ENTRIES = st.builds(
     lambda session_id, one, two: SendEntry(session_id, b"e" * one, b"o" * two),
     SESSIONS,

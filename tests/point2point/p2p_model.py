@@ -417,7 +417,7 @@ class Player:
         self.do(game.request, "cancel", reason, **proof)
         game.state = RequestState.CANCELLING
 
-    # Legal things to send
+    # Legal transmissions
 
     def send(self, game: Game, dice: Dice) -> None:
         options = self.options(game, dice)

@@ -29,10 +29,10 @@ class DirectionSnapshot:
     """Everything that one endpoint has sent for a request, and may send next.
 
     cursors, demands, ranges
-        Where it may be, what it may have been asked for, and where the range may end for it;
-        the oldest possibility first.
+        Its possible places, the demands on it, and the possible ends of its range; the oldest
+        possibility first.
     metadata
-        First and last sequence number of each run of entries whose metadata was sent.
+        First and last sequence number of each run of entries with sent metadata.
     """
 
     cursors: tuple[Cursor, ...]

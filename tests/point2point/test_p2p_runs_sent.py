@@ -225,7 +225,7 @@ def by_peer(log: dict[int, NewEntry]) -> bytes:
     return b"\xe0\x01" + key.author + varu64(key.log_id) + b"\x01\x01\x00" + varu64(2**64 - 1)
 
 
-# Its stops
+# Where it stops
 
 STOPS: dict[str, Callable[[list[StoredEntry]], None]] = {
     "a gap": lambda rows: rows.pop(5),
@@ -342,7 +342,7 @@ def test_the_first_entry_is_left_to_the_pieces_if_the_one_before_is_not_known() 
     assert request.send_entries(rows(14, 20)) == 7
 
 
-# Refusals to do anything
+# Where it sends nothing
 
 
 def unchanged(peer: Raw, request: Request, given: Any) -> None:

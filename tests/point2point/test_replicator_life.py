@@ -251,7 +251,7 @@ def test_a_log_for_which_there_is_no_place_is_told_of(logs_max: int) -> None:
 
 
 def run_without(world: World, end: End, log: LogKey, kind: type[Effect]) -> None:
-    """Run with a store that never does this work for one log."""
+    """Run with a store that never does this kind of work for one log."""
     for _ in range(5):
         while True:
             end.effects = deque(

@@ -234,7 +234,7 @@ def test_each_code_is_looked_at() -> None:
 
 
 class Unopened(RawPeer):
-    """A replicator without any input, even the setup."""
+    """A replicator without any input so far, not even the setup."""
 
     def opening(self, peer: Setup, credit: int, data_credit: int | None) -> None:
         """The peer's first words are part of the conversation."""

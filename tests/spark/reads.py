@@ -29,7 +29,7 @@ def rows_of(splits: list[Split], on_error: OnError = OnError.FAIL) -> list[dict[
 
 
 class Weather:
-    """Fails calls of the file system: the one of number `first` (from 0), or all from it on."""
+    """Fails calls of the file system: call number `first` (from 0), or all from that one on."""
 
     def __init__(self, error: int, first: int, *, forever: bool) -> None:
         self._error = error

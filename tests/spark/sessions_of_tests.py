@@ -22,7 +22,7 @@ needs_jvm = pytest.mark.skipif(NAME == "connect", reason="Spark Connect shows no
 
 
 def _delta() -> dict[str, str]:
-    """A session with Delta Lake, the jars of which Spark gets from Maven Central."""
+    """A session with Delta Lake, whose jars Spark gets from Maven Central."""
     if NAME != "delta":
         return {}
     version = ".".join(metadata.version("pyspark").split(".")[:2])

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(PARTS is None, reason="no HDFS (tox -e spark-hdfs)"),
 ]
 
-# Prints its finds as JSON; its argument is the URL of the file system.
+# Prints its findings as JSON; its argument is the URL of the file system.
 PROGRAM = """
 import json, sys
 import pyarrow

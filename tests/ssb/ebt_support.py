@@ -131,7 +131,7 @@ class Host:
 
 
 def on(sequence: int) -> int:
-    """The note that has that sequence and the receive flag."""
+    """The note with that sequence and the receive flag."""
     return sequence << 1
 
 

@@ -1,4 +1,4 @@
-"""A campaign counts its attempts and reports its finds."""
+"""A campaign counts its attempts and reports its findings."""
 
 from __future__ import annotations
 
