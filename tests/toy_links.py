@@ -68,7 +68,7 @@ class ChatLink:
 
 
 class Chat:
-    """Passes the user's words to all guests; a guest says goodbye with ``bye``."""
+    """Passes the user's lines to all guests; a guest says goodbye with ``bye``."""
 
     link_type: type[ChatLink] = ChatLink
 
@@ -152,7 +152,7 @@ class Chat:
 
 
 def heard(events: Any) -> dict[int, bytes]:
-    """The words said on each link."""
+    """The lines heard on each link."""
     said: dict[int, bytes] = {}
     for event in events:
         if isinstance(event, Said):

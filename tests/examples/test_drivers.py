@@ -103,7 +103,7 @@ class Scolder(Lines):
 def test_last_words_reach_a_peer_that_has_much_to_say(
     left: Drive, right: Drive, secured: Any, ends: Any
 ) -> None:
-    """It breaks a rule with its first words, with many more on their way."""
+    """It breaks a rule with its first bytes, with many more on their way."""
 
     class Talker(Lines):
         """Ends when it is told of a mistake."""

@@ -430,7 +430,7 @@ def test_the_end_of_our_words_is_told_before_the_peer_ends() -> None:
 
 
 def test_a_peer_that_takes_nothing_any_more(run: Run) -> None:
-    """Its earlier words are still read; ours go nowhere, and the machine is told."""
+    """Its earlier bytes are still read; ours go nowhere, and the machine is told."""
     read = threading.Event()
     events: list[Event] = []
 

@@ -125,7 +125,7 @@ class Lab:
         self.core.advance(self.now)
         return self.drain()
 
-    # The words of peers
+    # Messages of peers
 
     def append(
         self,

@@ -372,7 +372,7 @@ def test_who_has_the_password_puts_nobody_out(kind: MessageType, *, stranger: bo
     leader.node.propose([b"on"])
     assert cluster.run(1.0, lambda: all(one.machine.values == [b"on"] for one in members(cluster)))
     assert leader.node.term < 2**22
-    assert (leader.node.term > 2**20) is not stranger  # a member's word is accepted, in steps
+    assert (leader.node.term > 2**20) is not stranger  # a member's claim is accepted, in steps
 
 
 def test_without_a_handshake_nobody_speaks_for_a_server_that_is_bound() -> None:

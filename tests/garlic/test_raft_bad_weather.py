@@ -797,7 +797,7 @@ def append_request(
     ],
 )
 def test_a_store_that_lacks_something_is_no_store(stored: Stored, complaint: str) -> None:
-    """It used to be accepted, without a word: committed entries could be outvoted."""
+    """It used to be accepted silently: committed entries could be outvoted."""
     snapshot = Snapshot(5, 1, configuration(1, 2, 3))
     with pytest.raises(ValueError, match=complaint):
         Lab(replace(stored, term=2, snapshot=snapshot))

@@ -56,7 +56,7 @@ def say_all(said: Any, plan: Plan, number: int, size: int) -> Iterator[bytes]:
 
 @dataclass
 class Talk:
-    """The words of two sides, by rounds, and the items that they got."""
+    """The messages of two sides, by rounds, and the items that they got."""
 
     plans: tuple[Plan, Plan]
     size: int = SIZE

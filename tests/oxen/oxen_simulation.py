@@ -877,9 +877,7 @@ class Simulation:
                     assert self.ledger.tags[life, other.address] == expected, (life, other.address)  # type: ignore[index]
 
     def _haunt(self) -> None:
-        """A node lives three times and falls silent; then the words of all its lives are
-        replayed.
-        """
+        """A node lives three times and falls silent; then all its former messages are replayed."""
         hosts = self.running()
         host = self.rng.choice(hosts)
         self.network.starts.clear()
@@ -911,7 +909,7 @@ class Simulation:
                 self.cluster[sid].call("rekey", keys=STEPS[step + 1])
 
     def _some_intrusion(self) -> None:
-        """A stranger without the key sends a member's words, invented or recorded."""
+        """A stranger without the key sends a member's messages, invented or recorded."""
         rng = self.rng
         source, to = rng.choices(self.names, k=2)
         if self.network.starts and rng.random() < 0.7:
@@ -926,8 +924,8 @@ class Simulation:
         )
         parcel = encode_parcel(Parcel(body=MessageData(to, source, 1, write_message(message))))
         if rng.random() < 0.5:
-            # Of a life that would be heard: the words of others are dropped before their seals are
-            # looked at.
+            # Of a life that would be heard: messages of others are dropped before their seals are
+            # checked.
             began = EPOCH + self.network.clock.now + rng.choice([-1.0, 0.0, 60.0])
             nonce = int(1000 * began).to_bytes(6) + rng.randbytes(18)
             parcel = close_box(parcel, nonce, key=bytes(32), source=source, to=to)

@@ -1,4 +1,4 @@
-"""One node among puppets: its input, and its words, parcel by parcel."""
+"""One node among puppets: its input and its output, parcel by parcel."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Table:
         self.tell_message(sid, message)
 
     def accept(self, sid: bytes, hop: bytes) -> Synchronize:
-        """The same as `answer`; the node's words in return are forgotten."""
+        """The same as `answer`; the node's replies are forgotten."""
         start = self.answer(sid, hop)
         self.said()
         return start

@@ -69,7 +69,7 @@ def test_tables_that_claim_any_number_of_peers() -> None:
 
 
 def parcels(rng: Random) -> Iterator[tuple[bytes, Parcel]]:
-    """Words of a cluster of liars, each parcel with its source."""
+    """Parcels of a cluster of liars, each with its source."""
     names = [b"S%d" % index for index in range(12)] + [ME, b"P"]
 
     def number() -> int:

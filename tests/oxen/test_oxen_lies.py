@@ -166,7 +166,7 @@ def test_who_is_there_first_with_made_up_numbers_keeps_nobody_out(
     by: int, both: bool, after_s: float
 ) -> None:
     """They count until the peer names our number, which it does before it has joined."""
-    cluster, heard = pair(), met(pair())  # the same two: their later words are known in advance
+    cluster, heard = pair(), met(pair())  # the same two: their later messages are known in advance
     network = cluster.network
     cluster[ONE].call("start")
     cluster[OTHER].call("join", sid=ONE)
@@ -186,7 +186,7 @@ def test_two_that_are_both_forestalled_do_not_wait_until_they_forget_each_other(
     ahead: tuple[int, int],
 ) -> None:
     """Each named only the forged number, and heard no peer that did not name its own."""
-    cluster, heard = pair(), met(pair())  # the same two: their later words are known in advance
+    cluster, heard = pair(), met(pair())  # the same two: their later messages are known in advance
     network = cluster.network
     cluster[ONE].call("start")
     cluster[OTHER].call("join", sid=ONE)

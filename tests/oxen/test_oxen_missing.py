@@ -192,7 +192,7 @@ def test_one_that_leaves_starts_nothing_anew() -> None:
 
 
 def test_one_that_leaves_asks_nothing() -> None:
-    """Its goodbye ends the peer's sending: its own words would fail with that."""
+    """Its goodbye ends the peer's sending: its own messages would fail with that."""
     table, _ = joined()
     table.node.send(P, b"x")
     table.node.leave()

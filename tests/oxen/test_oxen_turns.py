@@ -1,4 +1,4 @@
-"""Large messages that wait for a place: the words about that, on both sides."""
+"""Large messages that wait for a place: the messages about that, on both sides."""
 
 from __future__ import annotations
 

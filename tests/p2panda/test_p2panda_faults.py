@@ -108,7 +108,7 @@ def test_what_came_before_the_fault_of_a_peer_is_stored_however_it_is_cut(kind: 
             assert [error and error.code for error in ended] == [reason]
 
 
-#: A peer's words after a faulty entry, and the resulting end of the connection.
+#: A peer's messages after a faulty entry, and the resulting end of the connection.
 BEHIND: dict[str, tuple[list[Message], bytes, ErrorCode | None]] = {
     "no message": ([], b"\x00", ErrorCode.MALFORMED),
     "of the other mode": ([Have(0, ())], b"", None),

@@ -186,7 +186,7 @@ def steps(act: Callable[[], object]) -> int:
 
 
 def varu64(number: int, *, width: int = 0) -> bytes:
-    """The specification's words as code, in `width` bytes if given, else the fewest possible."""
+    """The specification's rule as code, in `width` bytes if given, else the fewest possible."""
     if number < 248 and not width:
         return bytes([number])
     size = max(width, (number.bit_length() + 7) // 8)
@@ -309,13 +309,13 @@ class Bytes(Told):
 
     def __init__(self) -> None:
         super().__init__()
-        self._setup_size = 0  # of the machine's first words
+        self._setup_size = 0  # of the machine's first bytes
 
     def receive(self, data: bytes) -> object:
         raise NotImplementedError
 
     def opening(self, peer: Setup, credit: int, data_credit: int | None) -> None:
-        """The peer's first words; `data_credit`: unlimited if ``None``."""
+        """The peer's first bytes; `data_credit`: unlimited if ``None``."""
         self.receive(setup_bytes(peer))
         if data_credit != 0:
             self.receive(bytes([0x00, 1]) + varu64(data_credit or 0))

@@ -68,7 +68,7 @@ OTHER = {"A": "B", "B": "A"}
 
 
 class Diagram:
-    """The words of two nodes and the effects, as the lines of a sequence diagram."""
+    """The messages of two nodes and their effects, as the lines of a sequence diagram."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -89,7 +89,7 @@ class RandomParts(RandomNodes):
         end.drain()
 
     def forget(self) -> None:
-        """A reader deletes a payload, without a word to any replicator."""
+        """A reader deletes a payload, without telling any replicator."""
         node = self.rng.choice(self.readers)
         complete = [e.seqnum for e in node.store.entries(self.log) if e.payload_complete]
         if complete:

@@ -23,7 +23,7 @@ FEW, MANY = 16, 60  # below the limits
 
 
 def told(limit: str, words: str) -> list[int]:
-    """The numbers in the page's words on a limit."""
+    """The numbers that the page gives for a limit."""
     row = re.search(rf"\| `{limit}` \|.*?\|(.*)\|", PAGE.read_text(encoding="utf-8"))
     assert row is not None
     found = re.search(words, row[1])

@@ -83,7 +83,7 @@ PARTS = [
     [*sent(3, *SECOND[1:]), bytes([0x40, 0]), offer(2, THIRD)],
     [control(adjust(5, "all")), *sent(5, *THIRD)],
 ]
-"""The peer's words after its setup, in frames.
+"""The peer's messages after its setup, in frames.
 
 Each part answers the replicator's reply to the part before.
 """
@@ -237,7 +237,7 @@ class Unopened(RawPeer):
     """A replicator without any input so far, not even the setup."""
 
     def opening(self, peer: Setup, credit: int, data_credit: int | None) -> None:
-        """The peer's first words are part of the conversation."""
+        """The peer's first bytes are part of the conversation."""
 
     def is_at_fault(self, code: ErrorCode | MuxCode) -> bool:
         """Whether the peer was blamed with that code."""

@@ -82,7 +82,7 @@ class ClubLink(ChatLink):
 
 
 class Club(Chat):
-    """A chat that stores its guests' words, and shows out any guest silent for ten seconds.
+    """A chat that stores its guests' lines, and shows out any guest silent for ten seconds.
 
     While the store has much to do, new guests are turned away at once.
     """

@@ -401,7 +401,7 @@ SPEC = register(
             floods=_FLOODS,
         ),
         # Answers to several datagrams at once have other numbers than those to each alone, and the
-        # recorded peer's later words answer the numbers of its own time.
+        # recorded peer's later messages answer the numbers of its own time.
         comparison=Comparison(kept=_received, is_answer=lambda message: True),
     )
 )

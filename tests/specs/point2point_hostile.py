@@ -1,4 +1,4 @@
-"""The words of hostile peers of Point-2-Point, and the things there may be many of."""
+"""Hostile peers of Point-2-Point, and the things there may be many of."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["REPLICATOR"]
 
 
 def _confirms(effect: Effect[Any], packet: bytes) -> bool:
-    """Words about entries travel in Writes; credit and the ends of streams do not count."""
+    """Messages about entries travel in Writes; credit and the ends of streams do not count."""
     return packet[0] >> 5 == PacketType.WRITE
 
 

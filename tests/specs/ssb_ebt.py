@@ -84,7 +84,7 @@ def _feed_of(name: str, count: int, text: str = "text") -> list[bytes]:
 
 
 def _hello(name: str, **notes: int) -> bytes:
-    """The first words of `name`: its id, and notes."""
+    """The first frames of `name`: its id, and notes."""
     return _line(feed(name)) + _line({feed(each): value for each, value in notes.items()})
 
 

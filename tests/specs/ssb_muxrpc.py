@@ -123,7 +123,7 @@ def _many_calls(count: int) -> Scenario:
 
 
 def _in_one_go(spec: MachineSpec) -> Sequence[Conversation]:
-    """A peer's words that need no answer in between, as JavaScript's peers send at connect."""
+    """A peer's packets that need no answer in between, as JavaScript's peers send at connect."""
     data = b"".join(
         [
             _packet(1, _DUPLEX),

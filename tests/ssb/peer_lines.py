@@ -1,7 +1,7 @@
 """Two peers on a line that is slow, or long, or dead after a while, from one seed.
 
 A line carries a number of bytes a second in each direction, and takes no more than that from a
-link; they arrive later.  A line that is cut carries nothing any more, without a word to either end.
+link; they arrive later.  A line that is cut carries nothing any more, and neither end is told.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def published(name: str, direction: str) -> list[list[Frame]]:
 
 
 def played(name: str, direction: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """The recorded words of one end, and a replicator's in its place, by session."""
+    """The recorded frames of one end, and a replicator's in its place, by session."""
     store, names = MemoryStore(), identities()
     for frames, own in zip(sessions(name), published(name, direction), strict=True):
         player = Player(direction, store)

@@ -1,4 +1,4 @@
-"""Each command on a page is one that there is: program, options, files, environment."""
+"""Every command on a page exists: program, options, files, environment."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def commands_of(line: str) -> Iterator[list[str]]:
 
 
 def wrong_with(words: Sequence[str]) -> str | None:
-    """What there is not of a command; nothing is said of programs of others."""
+    """The part of a command that does not exist; programs of others are not checked."""
     match words:
         case ["culm", name, *rest]:
             return in_parser(rest, parser_of(name)) if name in PROGRAMS else name
@@ -98,7 +98,7 @@ def sources_of(module: str) -> list[Path]:
 
 
 def in_parser(words: Sequence[str], parser: argparse.ArgumentParser) -> str | None:
-    """The first word that is no command, or no option of the command that was named before."""
+    """The first word that is neither a command nor an option of the command before it."""
     for word in words:
         inner = next(
             (a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None
@@ -114,7 +114,7 @@ def in_parser(words: Sequence[str], parser: argparse.ArgumentParser) -> str | No
 
 
 def in_source(words: Sequence[str], path: Path) -> str | None:
-    """The first option that does not stand in a program's source."""
+    """The first option that is missing from a program's source."""
     source = path.read_text(encoding="utf-8")
     options = [word for word in takewhile(lambda word: word != "--", words) if word[:2] == "--"]
     return next((each for each in options if f'"{each}"' not in source), None)

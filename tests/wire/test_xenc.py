@@ -1,4 +1,4 @@
-"""XENC: the words of its page, precise errors, and the compiled kernel against its twin."""
+"""XENC: the rules of its page, precise errors, and the compiled kernel against its twin."""
 
 from __future__ import annotations
 

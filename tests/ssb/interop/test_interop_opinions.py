@@ -69,7 +69,7 @@ class Theirs:
         return self.process.stdout.readline().strip()
 
     def end(self) -> str:
-        """Its last words."""
+        """Its last output."""
         said, _ = self.process.communicate(timeout=30)
         assert self.process.returncode == 0
         return said
