@@ -371,7 +371,7 @@ def place_of(field: Field) -> tuple[str, int, int]:
 @pytest.mark.costly
 @pytest.mark.parametrize(("spec", "conversation"), CASES)
 def test_a_fault_is_told_with_its_bytes(spec: MachineSpec, conversation: Conversation) -> None:
-    """Also with the last ones, of which only the codec says that they are no message."""
+    """Even at the end, where only the codec can tell that the bytes form no message."""
     rng = Random(conversation.name)
     capture = recorded(spec, conversation)
     header = read(capture).header

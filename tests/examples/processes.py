@@ -73,7 +73,6 @@ def fetch(store: Path, port: int, into: Path | None = None, *options: object) ->
 def start_fetch(
     store: Path, port: int, into: Path | None = None, *options: object
 ) -> subprocess.Popen[str]:
-    """Start to fetch."""
     target = [] if into is None else ["--into", into]
     address = f"127.0.0.1:{port}"
     return start(

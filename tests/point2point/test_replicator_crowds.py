@@ -102,7 +102,7 @@ def test_a_thousand_logs_each_with_the_default_limits() -> None:
 def test_a_log_has_its_turn_whatever_the_round_trip_is(
     round_trips: float, room: tuple[int, int], split: str
 ) -> None:
-    """Silence for longer than `settle_s` that is due to a long line alone is no settling."""
+    """Silence beyond `settle_s` that only a long line explains does not count as settled."""
     limits = limited(room[0]), limited(room[1])
     crowd = Crowd(5, limits, split, latency=round_trips * Timing().settle_s / 2)
     crowd.world.connect(*crowd.nodes)

@@ -165,7 +165,7 @@ def executors(root: int) -> list[int]:
 
 
 def kill_one(root: int, chance: Random, *, before: Path) -> None:
-    """Wait for executors, and a little longer; kill one of them, `before` a file exists."""
+    """Wait for executors, and a little longer, and kill one of them before that file exists."""
     end = time.monotonic() + SECONDS_MAX
     while len(there := executors(root)) < 2:
         assert time.monotonic() < end, "there are no executors"
