@@ -326,7 +326,7 @@ def test_a_message_has_no_more_fields_than_there_is_room_for(
     monkeypatch.setattr(cbor_syntax, "FEW", 1 << 8)
     size = 40_000
     machine, step = build(size)
-    told(Header(machine=machine), [build(8)[1]])  # what is imported only once
+    told(Header(machine=machine), [build(8)[1]])  # everything imported only once
     tracemalloc.start()
     try:
         [part] = told(Header(machine=machine), [step])
