@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
+from urllib.request import urlopen
+
+from culm.wire.multihash import YASMF
 
 AGAIN_S = 0.3
 ROOT = Path(__file__).parents[1]
 SOURCES = dict(
     zip(
-        ("log", "raft", "oxen"),
+        ("log", "raft", "oxen", "p2panda"),
         re.findall(
             r"^```python\n(.*?)^```", (ROOT / "docs/services.md").read_text(), flags=re.M | re.S
         ),
@@ -148,3 +151,24 @@ def cluster_talks(folder: Path, python: str, env: Mapping[str, str]) -> None:
         until(one, "payload too large: 8000 bytes, at most 983")
         type_in(one, "hello")
         until(two, "hello")
+
+
+def documents_are_passed_on(folder: Path, python: str, env: Mapping[str, str]) -> None:
+    schema = f"panda_{YASMF.hash(b'of pandas').hex()}"
+
+    def create(name: str) -> None:
+        words = ("p2panda", "create", "--store", "one.store", "--schema", schema, f"name={name}")
+        command = [python, "-m", "culm_io", *words]
+        subprocess.run(command, check=True, cwd=folder, env=env, stdout=subprocess.DEVNULL)
+
+    with services("p2panda", folder, python, env) as made:
+        one, two, *numbers = ports(4)
+        create("Lu")
+        made.start("one.store", schema, numbers[0], one)
+        receiving = made.start("two.store", schema, numbers[1], two, one)
+        until(receiving, "OperationStored")
+        create("Lo")  # while both are running
+        until(receiving, "OperationStored")
+        with urlopen(f"http://127.0.0.1:{numbers[1]}/metrics") as answer:
+            told = answer.read().decode()
+        assert 'event="OperationStored",of_machine="p2panda"} 2.0' in told

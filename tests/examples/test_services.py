@@ -30,3 +30,10 @@ def test_servers_agree_with_trio_tls_and_sqlite(tmp_path: Path) -> None:
 @pytest.mark.once
 def test_a_cluster_talks(tmp_path: Path) -> None:
     services.cluster_talks(tmp_path, sys.executable, os.environ)
+
+
+@pytest.mark.once
+def test_documents_are_passed_on_with_twisted_and_counted_for_prometheus(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    pytest.importorskip("twisted")
+    services.documents_are_passed_on(tmp_path, sys.executable, os.environ)
