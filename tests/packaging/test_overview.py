@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from importlib.util import find_spec
 from packaging_project import ROOT
 
 import culm
+from culm.exits import ExitStatus
 from culm.kernels import IMPLEMENTATION
 from culm.machines import names
 
@@ -34,7 +37,20 @@ def test_the_programs_that_it_names_are_there() -> None:
 
 
 def test_no_word_is_broken_in_60_columns() -> None:
-    assert max(map(len, overview().splitlines())) <= 60
+    told = overview()
+    assert max(map(len, told.splitlines())) <= 60
+    for path in (ROOT / "src/culm").glob("*/__init__.py"):
+        summary = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        assert set(summary.partition("\n")[0].split()) <= set(told.split())
+
+
+def test_a_reader_who_has_gone_ends_it_in_silence() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "culm"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (ExitStatus.UNHEARD, "")
 
 
 def test_it_takes_no_arguments_but_help() -> None:

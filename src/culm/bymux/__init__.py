@@ -1,4 +1,7 @@
-"""Bymux: many streams over one, with flow control (https://github.com/AljoschaMeyer/bymux)."""
+"""Bymux: many streams over one, with flow control.
+
+https://github.com/AljoschaMeyer/bymux
+"""
 
 from culm.bymux.connection import Connection
 from culm.bymux.errors import ErrorCode
