@@ -21,6 +21,7 @@ from culm.capture.dissect import DissectionFault, Field, Flows, Moved, Split
 from culm.capture.meeting import Place, Side, arrivals, in_order, outline
 from culm.capture.records import Capture, Step
 from culm.capture.shown import FIELDS_MAX, fault_row, field_rows, label_of
+from culm.capture.tape import MADE
 from culm.capture.text import (
     bytes_words,
     kind_of,
@@ -246,7 +247,10 @@ def _label(step: Step) -> str:
             return short_words(answers[0]) if answers and answers[0] is not None else "done"
         case _:
             given = [short_words(each) for each in (*step.arguments, *step.keywords.values())]
-            return f"{step.name.removeprefix('!')}({', '.join(given)})"
+            name = step.name.removeprefix("!")
+            if name.startswith(MADE):
+                name = f"{MADE}{name.rpartition(':')[2]}"
+            return f"{name}({', '.join(given)})"
 
 
 def _fault(step: Step) -> str | None:

@@ -125,8 +125,8 @@
     gutter = width < 560 ? 52 : 84;
     const room = width - gutter;
     if (sides.length === 1) {
-      const count = Math.min(peers.size, PEERS_MAX);
-      const machine = gutter + room * (count > 1 ? 0.56 : 0.47);
+      const machine = gutter + room * (peers.size > 1 ? 0.56 : 0.47);
+      const count = Math.max(1, Math.min(peers.size, PEERS_MAX, 1 + Math.floor((machine - gutter - 190) / 60)));
       laneX = [machine];
       peerX = Array.from({ length: count }, (_, index) => gutter + 26 + (count > 1 ? ((machine - gutter - 190) * index) / Math.max(1, count - 1) : room * 0.02));
     } else if (sides.length === 2) {
@@ -163,8 +163,9 @@
     let size = widths.get(key);
     if (size === undefined) { size = pen.measureText(text).width; if (widths.size > 20000) widths.clear(); widths.set(key, size); }
     if (size <= room) return text;
-    const count = Math.floor((text.length * room) / size) - 1;
-    return count > 1 ? `${text.slice(0, count)}…` : "";
+    let count = Math.floor((text.length * room) / size);
+    while (count > 1 && pen.measureText(`${text.slice(0, count)}…`).width > room) count--;
+    return count > 1 ? `${text.slice(0, count).trimEnd()}…` : "";
   }
   function prepare(target) {
     const scale = window.devicePixelRatio || 1, box = target.getBoundingClientRect();
@@ -202,7 +203,10 @@
     if (selected >= 0 || hovered >= 0) drawBars(above);
     const labels = [];
     for (let row = back; row < to; row++) drawBytes(row, above, row >= from, taken, labels);
-    for (const label of labels) writeLabel(...label);
+    const placed = [];
+    const slope = (label) => Math.abs(label[2][3] - label[2][1]);
+    labels.sort((one, other) => slope(one) - slope(other)); // a steep one can make way
+    for (const label of labels) writeLabel(placed, ...label);
     for (let row = from; row < to; row++) drawChip(row, above, taken);
     if (peers.size > 1) drawPeers();
     canvas.dataset.rows = `${from}-${to}`;
@@ -228,8 +232,8 @@
         pen.strokeStyle = colours.line; pen.setLineDash([2, 4]); pen.beginPath();
         pen.moveTo(gutter, middle); pen.lineTo(width - 12, middle); pen.stroke(); pen.setLineDash([]);
         const narrow = width < 560;
-        pen.font = `11px ${colours.sans}`; pen.fillStyle = colours.soft; pen.textAlign = narrow ? "left" : "right";
-        if (places[row] - places[row - 1] > 40) { pen.fillText(`+${seconds(gap)}`, narrow ? 4 : gutter - 14, middle); }
+        pen.font = `${narrow ? 9 : 11}px ${colours.sans}`; pen.fillStyle = colours.soft; pen.textAlign = narrow ? "left" : "right";
+        if (places[row] - places[row - 1] > 40) { pen.fillText(`+${seconds(gap)}`, narrow ? 3 : gutter - 14, middle); }
       }
       if (y < free) continue;
       free = y + 15;
@@ -244,7 +248,7 @@
   }
   const clock = (value) => {
     const span = end - begin;
-    const digits = width < 560 ? (span < 60 ? 2 : 0) : span < 1 ? 6 : span < 100 ? 3 : 2;
+    const digits = width < 560 ? (span < 100 ? 2 : span < 1000 ? 1 : 0) : span < 1 ? 6 : span < 100 ? 3 : 2;
     return value.toFixed(digits);
   };
 
@@ -287,7 +291,7 @@
     pen.font = `600 11px ${colours.sans}`; pen.textAlign = "center"; pen.textBaseline = "middle";
     peerX.forEach((x, index) => {
       const last = index === peerX.length - 1 && peers.size > peerX.length;
-      const words = last ? `${peers.size - index} peers` : [...peers.keys()][index], wide = pen.measureText(words).width + 14;
+      const words = last ? `${peers.size - index} ${[...peers.keys()][index].startsWith("link ") ? "links" : "peers"}` : [...peers.keys()][index], wide = pen.measureText(words).width + 14;
       pen.fillStyle = colours.raised; pen.strokeStyle = colours.line;
       pen.beginPath(); pen.roundRect(x - wide / 2, 6, wide, 20, 10); pen.fill(); pen.stroke();
       pen.fillStyle = colours.soft; pen.fillText(words, x, 16.5);
@@ -342,17 +346,22 @@
     const key = sides.length === 2 ? "" : `${Math.min(x1, x2)}`;
     if (byTime && y < (taken.label[key] ?? -1e9) + 15) return;
     taken.label[key] = y;
-    labels.push([label, more, (x1 + x2) / 2, (y + y2) / 2, Math.abs(x2 - x1) - 26, colour, strong]);
+    labels.push([label, more, [x1, y, x2, y2], Math.abs(x2 - x1) - 48, colour, strong]);
   }
 
-  function writeLabel(label, more, x, y, room, colour, strong) {
+  function writeLabel(placed, label, more, [x1, y1, x2, y2], room, colour, strong) {
     const size = (more.bytes || []).reduce((sum, part) => sum + part.size, 0);
     pen.font = `${strong ? 600 : 500} 12px ${colours.sans}`; pen.textAlign = "center"; pen.textBaseline = "middle";
-    const note = size ? ` · ${size.toLocaleString("en")} B` : "";
-    const words = fit(label || "bytes", Math.max(0, room - note.length * 6.5)) ;
-    const whole = words ? words + (room > 90 ? note : "") : "";
+    const note = size && room > 150 ? ` · ${size.toLocaleString("en")} B` : "";
+    const words = fit(label || "bytes", Math.max(0, room - note.length * 6.5));
+    const whole = words && words + note;
     if (!whole) return;
     const wide = pen.measureText(whole).width + 12;
+    // In the middle, or where no other one is: arrows cross.
+    const at = (part) => [x1 + (x2 - x1) * part, y1 + (y2 - y1) * part];
+    const isFree = ([x, y]) => placed.every((one) => Math.abs(one[1] - y) > 20 || Math.abs(one[0] - x) > (one[2] + wide) / 2);
+    const [x, y] = [0.5, 0.36, 0.64].map(at).find((place) => Math.abs(place[0] - (x1 + x2) / 2) <= (room + 24 - wide) / 2 && isFree(place)) || at(0.5);
+    placed.push([x, y, wide]);
     pen.fillStyle = colours.panel; pen.globalAlpha = 0.92;
     pen.beginPath(); pen.roundRect(x - wide / 2, y - 9, wide, 18, 6); pen.fill(); pen.globalAlpha = 1;
     pen.fillStyle = colour; pen.fillText(whole, x, y + 0.5);
