@@ -281,6 +281,7 @@ BENCHMARKS.update((f"driven {name}", prepare) for name, prepare in driven.WORKS.
 # Here, as `driven` belongs to the other checkout, and an earlier one has no such paths.
 RECORDED: dict[str, Callable[..., Work]] = {
     "point2point, 400 of 100 bytes": partial(driven.point2point, 400, 100),
+    "point2point, 8 of 1 MiB": partial(driven.point2point, 8, 1 << 20),
     "oxen, 2 x 400 messages": partial(driven.oxen, 400),
 }
 """Functions that prepare a round of paths that are measured with a tap, and without."""
@@ -501,15 +502,23 @@ def tell_savings(arguments: argparse.Namespace) -> None:
 
 
 def tell_recording(arguments: argparse.Namespace) -> None:
-    """The factor by which recording all ends makes a path more costly."""
-    worker = Worker(HERE.parents[1])
+    """The factor by which recording all ends makes a path more costly: the median of all pairs."""
+    worker, what = Worker(HERE.parents[1]), arguments.what
     for path in RECORDED:
-        bare, recorded = (
-            worker.measure(arguments.what, f"{of} {path}") for of in ("bare", "recorded")
-        )
-        assert bare is not None
-        assert recorded is not None
-        print(f"{path:<40}{bare:>15,.4g}{recorded:>15,.4g}{recorded / bare:>8.3f}", flush=True)
+        if arguments.only not in path:
+            continue
+        names = [f"{of} {path}" for of in ("bare", "recorded")]
+        if what != "instructions":
+            for name in names:
+                worker.measure(what, name)
+        found: list[dict[str, float]] = []
+        for number in range(arguments.pairs):
+            order = reversed(names) if number % 2 else names
+            taken = {name: worker.measure(what, name) for name in order}
+            found.append({name: cost for name, cost in taken.items() if cost is not None})
+        ratio = median(taken[names[1]] / taken[names[0]] for taken in found)
+        bare, recorded = (min(taken[name] for taken in found) for name in names)
+        print(f"{path:<40}{bare:>15,.4g}{recorded:>15,.4g}{ratio:>8.3f}", flush=True)
     worker.end()
 
 
