@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from capture_conversations import CASES, recorded
+from test_capture_format import WHOLE
 
 from culm.capture import Recorder
 from culm.capture.command import main
@@ -278,3 +279,29 @@ def test_names_in_a_capture_are_no_code(name: str, tmp_path: Path) -> None:
     tree = ast.parse(out.read_text(encoding="utf-8"))
     kinds = [type(each).__name__ for each in tree.body]
     assert kinds == ["Expr", "ImportFrom", "ImportFrom", "Assign", "FunctionDef"]
+
+
+COMMANDS = {
+    **{name: [name] for name in ("show", "replay", "qlog", "pcap", "lines", "test", "view")},
+    "messages": ["show", "--messages"],
+    "json": ["show", "--json"],
+}
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "diff"])
+def test_a_capture_that_is_cut_or_changed_is_read_or_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing else is raised: each block, its head and what is before it, at every fifth byte."""
+    whole, path, made = tmp_path / "whole", tmp_path / "broken", str(tmp_path / "made")
+    whole.write_bytes(WHOLE)
+    given = {"diff": ["diff", str(whole), str(path)]}.get(command)
+    if given is None:
+        written = command in ("qlog", "pcap", "lines", "test", "view")
+        given = [*COMMANDS[command], str(path), *(["-o", made] if written else [])]
+    for at in range(0, len(WHOLE), 5):
+        changed = WHOLE[:at] + bytes([WHOLE[at] ^ 1 << at % 8]) + WHOLE[at + 1 :]
+        for broken in (WHOLE[:at], changed):
+            path.write_bytes(broken)
+            assert main(given) in ExitStatus
+    capsys.readouterr()

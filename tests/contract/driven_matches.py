@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from random import Random
 from typing import assert_never, assert_type
 
 from anyio.abc import ByteStream
@@ -17,6 +18,7 @@ from trio.abc import Stream
 from twisted.internet.base import ReactorBase
 
 from culm import bymux, garlic, oxen
+from culm.capture import Recorder, record
 from culm.garlic import raft
 from culm.garlic.store import Store
 from culm.machine import Closed, StoreFailed
@@ -28,6 +30,8 @@ from culm_io import anyio, asyncio, sockets, trio, twisted
 from culm_io.asyncio.garlic import NodeDriver
 from culm_io.asyncio.ssb import DialFailed, PeerDriver
 from culm_io.trio.garlic import NodeDriver as TrioNodeDriver
+
+Sink = Callable[[bytes], object]
 
 
 def at_replicator(event: replication.ReplicatorEvent) -> None:
@@ -96,6 +100,17 @@ def streams(connection: bymux.Connection) -> None:
     driver = asyncio.MachineProtocol(connection, on_event=at_streams)
     assert_type(driver, asyncio.MachineProtocol[bymux.ConnectionEvent])
     Pump(connection, on_event=at_server)  # type: ignore[arg-type]
+
+
+def recorded(connection: bymux.Connection, node: garlic.Node, sink: Sink) -> None:
+    """A machine that is recorded, which has its own type."""
+    recorder = Recorder(sink)
+    assert_type(recorder.stand_in(connection), bymux.Connection)
+    assert_type(record(node, sink), garlic.Node)
+    assert_type(recorder.make(oxen.Node, me=b"a", rng=Random(), epoch=0.0), oxen.Node)
+    pump = Pump(connection, on_event=at_streams, tap=recorder.stand_in)
+    assert_type(pump, Pump[bymux.ConnectionEvent])
+    recorder.make(oxen.Node, sid=1)  # type: ignore[call-arg]
 
 
 def pumps(replicator: replication.Replicator, node: garlic.Node, server: oxen.Node) -> None:
