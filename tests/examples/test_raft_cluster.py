@@ -785,7 +785,7 @@ def test_what_a_server_must_not_start_from_is_refused(case: str, tmp_path: Path)
     found = RaftFarm.found(farm.folder, 2, tls=False)
     with found.claimed(1) as path:
         RaftSqliteStore(path, Sessions(KeyValues()), found.founding(1)).close()
-        with contextlib.closing(found.note_store(path)) as mark:
+        with contextlib.closing(found.note_store(1, path)) as mark:
             mark.note(1)
     harm(farm.folder)
     refused = farm.run(verb, *(["1"] if verb != "start" else []))

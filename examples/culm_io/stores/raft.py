@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from culm.garlic import Limits, StateMachine, decode_configuration, encode_configuration
@@ -51,6 +52,9 @@ CREATE TABLE IF NOT EXISTS written (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1), times INTEGER NOT NULL
 );
 INSERT OR IGNORE INTO written VALUES (1, 0);
+CREATE TABLE IF NOT EXISTS owner (
+    only_one INTEGER PRIMARY KEY CHECK (only_one = 1), server_id INTEGER NOT NULL
+);
 """
 
 _NEW_ENTRY = "INSERT INTO entries (at, term, is_configuration, value) VALUES (?, ?, ?, ?)"
@@ -69,19 +73,33 @@ class RaftSqliteStore:
     `founding` is the content of a new file; an existing one keeps its own.  The
     state machine is kept in memory: `load` restores it from the snapshot, and the node
     applies the rest of the log again.
+
+    server_id: whose store it is, which it keeps.  One with the votes and the log of another
+    server would vote again in their name, and count twice for what that one has: it is refused
+    (`sqlite3.DatabaseError`).  None: not looked at.
     """
 
     def __init__(
-        self, path: str | Path, machine: StateMachine, founding: Stored | None = None
+        self,
+        path: str | Path,
+        machine: StateMachine,
+        founding: Stored | None = None,
+        *,
+        server_id: int | None = None,
     ) -> None:
         self._machine = machine
         self._limits = Limits()
         refuse_foreign_wal(Path(path))
         # One thread at a time: the node's driver sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.executescript(_SCHEMA)
+        try:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.executescript(_SCHEMA)
+        except UnicodeDecodeError as error:  # names in it, which SQLite wants to tell us
+            raise sqlite3.DatabaseError("malformed database schema") from error
+        if server_id is not None:
+            self._belong_to(server_id)
         self._tidy()
         self._found(founding if founding is not None else Stored())
 
@@ -91,7 +109,17 @@ class RaftSqliteStore:
     @property
     def written(self) -> int:
         """The number of writes: lower in an older copy of the file."""
-        return int(self._db.execute("SELECT times FROM written").fetchone()[0])
+        (times,) = _typed(self._db.execute("SELECT times FROM written").fetchone(), int)
+        return int(times)
+
+    def _belong_to(self, server_id: int) -> None:
+        owner = self._db.execute("SELECT server_id FROM owner").fetchone()
+        if owner is None:
+            with self._transaction():
+                self._db.execute("INSERT INTO owner VALUES (1, ?)", (server_id,))
+        elif (found := _typed(owner, int)[0]) != server_id:
+            self._db.close()
+            raise sqlite3.DatabaseError(f"it is that of server {found}")
 
     def _tidy(self) -> None:
         """Delete an unfinished snapshot, and shrink a file of mostly empty pages."""
@@ -123,11 +151,11 @@ class RaftSqliteStore:
     def _load(self) -> Stored:
         snapshot, image = self._get_snapshot()
         self._machine.restore(image)
-        term, voted_for, commit_index, first_index = self._db.execute(
-            "SELECT term, voted_for, commit_index, first_index FROM state"
-        ).fetchone()
+        state = self._db.execute("SELECT term, voted_for, commit_index, first_index FROM state")
+        kinds = (int, int | None, int, int)
+        term, voted_for, commit_index, first_index = _typed(state.fetchone(), *kinds)
         query = "SELECT at, term, is_configuration, value FROM entries ORDER BY at"
-        rows = self._db.execute(query).fetchall()
+        rows = [_typed(row, int, int, int, bytes) for row in self._db.execute(query)]
         if [row[0] for row in rows] != list(range(first_index, first_index + len(rows))):
             raise sqlite3.DatabaseError("entries are missing")
         return Stored(
@@ -137,7 +165,7 @@ class RaftSqliteStore:
             snapshot=snapshot,
             first_index=first_index,
             entries=[
-                Entry(made, decode_configuration(value, self._limits) if special else bytes(value))
+                Entry(made, decode_configuration(value, self._limits) if special else value)
                 for _, made, special, value in rows
             ],
         )
@@ -199,15 +227,16 @@ class RaftSqliteStore:
         self._db.execute(_NEW_SNAPSHOT, (snapshot.index, snapshot.term, configuration, size))
 
     def _get_snapshot(self) -> tuple[Snapshot, bytes]:
-        index, term, configuration = self._db.execute(
-            "SELECT at, term, configuration FROM snapshot"
-        ).fetchone()
+        row = self._db.execute("SELECT at, term, configuration, size FROM snapshot").fetchone()
+        index, term, configuration, size = _typed(row, int, int, bytes, int)
         made = decode_configuration(configuration, self._limits)
-        return Snapshot(index, term, made), self._whole("image")
+        if len(image := self._whole("image")) != size:
+            raise ValueError("parts of its snapshot are missing")
+        return Snapshot(index, term, made), image
 
     def _whole(self, table: str) -> bytes:
         rows = self._db.execute(f"SELECT data FROM {table} ORDER BY at")
-        return b"".join(data for (data,) in rows)
+        return b"".join(_typed(row, bytes)[0] for row in rows)
 
     def _read(self, effect: ReadSnapshot) -> SnapshotChunk | None:
         row = self._db.execute(
@@ -252,6 +281,13 @@ class RaftSqliteStore:
                 self._db.execute("UPDATE state SET first_index = ?", (snapshot.index + 1,))
             self._db.execute("DELETE FROM incoming")
         return usable
+
+
+def _typed(row: tuple[Any, ...] | None, *kinds: type | UnionType) -> tuple[Any, ...]:
+    """The values of a row: in a damaged file they may be of any type, or the row is gone."""
+    if row is None or not all(map(isinstance, row, kinds)):
+        raise sqlite3.DatabaseError("it is damaged: not what was stored")
+    return row
 
 
 def _rows(first_index: int, entries: Iterable[Entry]) -> Iterable[tuple[int, int, int, bytes]]:

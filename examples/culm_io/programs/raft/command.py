@@ -53,14 +53,14 @@ from culm_io.programs.raft.client import (
     ask_one,
 )
 from culm_io.programs.raft.display import changes, table_of_servers
-from culm_io.programs.raft.farm import Farm
+from culm_io.programs.raft.farm import SERVER_ID_MAX, Farm
 from culm_io.programs.raft.server import KeyValues, run
 from culm_io.programs.tables import Screen, clean, show
 from culm_io.stores.raft import RaftSqliteStore
 
 WATCH_INTERVAL_S = 0.3
 STATUS_PATIENCE_S = 1.0  # a server that is stuck is as good as down
-server_id = number(1, 2**31 - 1, "a server's number")
+server_id = number(1, SERVER_ID_MAX, "a server's number")
 
 
 def spawn(farm: Farm, number: int, more: Sequence[str], *, heard: bool) -> subprocess.Popen[str]:
@@ -150,9 +150,9 @@ def recover_alone(farm: Farm, number: int, *, as_json: bool) -> None:
     with farm.claimed(number) as path:
         if not path.exists():
             raise ImpossibleError(f"server {number} has no store")
-        store = RaftSqliteStore(path, Sessions(KeyValues()))
+        store = RaftSqliteStore(path, Sessions(KeyValues()), server_id=number)
         stored = recover(store, [farm.server(number)])
-        with contextlib.closing(farm.note_store(path)) as mark:
+        with contextlib.closing(farm.note_store(number, path)) as mark:
             mark.note(store.written)
         store.close()
     farm.is_alone(number)

@@ -27,6 +27,7 @@ __all__ = ["CERTIFICATE", "Farm", "Mark", "check_certificate"]
 CLUSTER_FILE = "cluster.json"
 CERTIFICATE = "cert.pem"
 _DIGITS = 20  # of 64 bits: each note is as long as the one before it
+SERVER_ID_MAX = 2**31 - 1
 # The required fields, with their types; and their values for files of earlier versions.
 PARTS: dict[str, tuple[type, object]] = {
     "password": (str, None),
@@ -34,7 +35,37 @@ PARTS: dict[str, tuple[type, object]] = {
     "founders": (list, None),
     "nodes": (dict, None),
     "removed": (list, []),
+    "started": (list, []),
 }
+
+
+def describes_cluster(found: object) -> bool:
+    """Whether that is what a cluster's file may have: edited by hand, or half of a backup."""
+    if not is_dict(found) or not all(
+        isinstance(found.get(name, since), kind) for name, (kind, since) in PARTS.items()
+    ):
+        return False
+    nodes = found["nodes"]
+    lists = (found["founders"], found.get("removed", []), found.get("started", []))
+    return (
+        all(is_server_id(name) and is_place(place) for name, place in nodes.items())
+        and all(type(number) is int for numbers in lists for number in numbers)
+        and all(str(number) in nodes for number in found["founders"])
+    )
+
+
+def is_server_id(name: str) -> bool:
+    """In the only way to write it."""
+    if not (name.isascii() and name.isdecimal()) or len(name) > len(str(SERVER_ID_MAX)):
+        return False
+    return name[0] != "0" and int(name) <= SERVER_ID_MAX
+
+
+def is_place(place: object) -> bool:
+    if not is_dict(place):
+        return False
+    ports = (place.get("raft"), place.get("control"))
+    return all(type(port) is int and 1 <= port < 1 << 16 for port in ports)
 
 
 class Mark:
@@ -74,9 +105,7 @@ class Farm:
             found = read_json(self._path.read_bytes())
         except ValueError as error:
             raise ImpossibleError(f"{self._path}: {error}") from error
-        if not is_dict(found) or not all(
-            isinstance(found.get(name, since), kind) for name, (kind, since) in PARTS.items()
-        ):
+        if not describes_cluster(found):
             raise ImpossibleError(f"{self._path} does not describe a cluster")
         return dict(found)
 
@@ -175,7 +204,8 @@ class Farm:
         term, and count again for entries that it has lost.
         """
         store = self.folder / f"node-{number}.sqlite"
-        if self._mark_of(store).exists() and not store.exists():
+        had_one = number in self.data.get("started", ()) or self._mark_of(store).exists()
+        if had_one and not store.exists():
             raise ImpossibleError(
                 f"the store of server {number} is lost: put it back, or remove that server and"
                 " add one with a new number"
@@ -188,15 +218,21 @@ class Farm:
         except sqlite3.Error as error:
             raise ImpossibleError(f"the store of server {number}: {error}") from error
 
-    def note_store(self, store: Path) -> Mark:
-        """That store is there from now on; how often it was written is told to the mark."""
+    def note_store(self, number: int, store: Path) -> Mark:
+        """That server has that store from now on; how often it was written is told to the mark.
+
+        The cluster's file says so, too: a disk that is lost has had the mark as well.
+        """
+        if number not in self.data.get("started", ()):
+            with self._changing():
+                self.data["started"] = sorted({*self.data.get("started", ()), number})
         return Mark(self._mark_of(store))
 
     def check_store(self, number: int, store: Path, written: int) -> None:
         """Check that a store is as new as the others' knowledge of it."""
         mark = self._mark_of(store)
-        noted = mark.read_text().rstrip("\n") if mark.exists() else ""
-        if noted.isdecimal() and int(noted) > written:
+        noted = mark.read_bytes().rstrip(b"\n") if mark.exists() else b""
+        if noted.isdigit() and len(noted) <= _DIGITS and int(noted) > written:
             raise ImpossibleError(
                 f"the store of server {number} is older than it was: put the newest one back, or"
                 " remove that server and add one with a new number"

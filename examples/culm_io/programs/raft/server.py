@@ -115,13 +115,13 @@ class MarkedStore(RaftSqliteStore):
     """The store of a server, with a mark beside it by which an older copy is known."""
 
     def __init__(self, farm: Farm, number: int, path: Path, machine: StateMachine) -> None:
-        super().__init__(path, machine, farm.founding(number))
+        super().__init__(path, machine, farm.founding(number), server_id=number)
         try:
             farm.check_store(number, path, self.written)
         except ImpossibleError:
             super().close()
             raise
-        self._noted, self._mark = 0, farm.note_store(path)
+        self._noted, self._mark = 0, farm.note_store(number, path)
         self._note()
 
     def _note(self) -> None:
@@ -188,15 +188,18 @@ class Service:
         self._sessions = Sessions(self._machine)
         self._store = MarkedStore(farm, number, path, self._sessions)
         self._loop = asyncio.get_running_loop()
-        self.node = tape.make(
-            Node,
-            server_id=number,
-            stored=self._store.load(),
-            rng=rng,
-            now=self._loop.time(),
-            timing=TIMING,
-            limits=LIMITS,
-        )
+        try:
+            self.node = tape.make(
+                Node,
+                server_id=number,
+                stored=self._store.load(),
+                rng=rng,
+                now=self._loop.time(),
+                timing=TIMING,
+                limits=LIMITS,
+            )
+        except ValueError as error:  # no server can start from that
+            raise ImpossibleError(f"the store of server {number}: {error}") from error
         farm.check_place(number, self.node.configuration)
         self._executor = ThreadPoolExecutor(1)
         self._driver = NodeDriver(
