@@ -74,3 +74,18 @@ def test_oxen_is_as_fast_under_loss_as_is_recorded(monkeypatch: pytest.MonkeyPat
 
     written = PLOTS["oxen-loss"]["series"]["messages a second"]
     assert list(rates_by_loss().values()) == pytest.approx(written, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tags",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("crashes", "pieces", "joins")),
+    ],
+)
+def test_oxen_costs_what_its_tables_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from oxen_tables import TABLES
+
+    rows = "\n".join(f"| {' | '.join(map(str, row))} |" for row in TABLES[name]())
+    assert f"\n{rows}\n\n" in page("oxen.md")
