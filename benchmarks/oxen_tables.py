@@ -192,7 +192,7 @@ def tags() -> Iterator[Row]:
 
 
 def joins() -> Iterator[Row]:
-    for size in 32, 64, 128:
+    for size in 32, 64, 128, 256:
         cluster = joined(size, FAR, limits=Limits(candidates_max=256))
         sent, seconds = cluster.network.statistics().sent, cluster.network.clock.now
         yield size, f"{sent:,}", f"{sent / size / (size - 1):.1f}", f"{seconds:.1f}"
