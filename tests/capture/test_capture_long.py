@@ -101,6 +101,7 @@ COMMANDS: dict[str, Callable[[str, str, int], list[str]]] = {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read in /proc")
+@pytest.mark.costly
 @pytest.mark.parametrize("count", LONG)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_long_capture_takes_the_memory_of_a_short_one(
