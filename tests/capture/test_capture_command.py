@@ -190,6 +190,7 @@ def test_qlog_has_the_structure_of_the_main_schema(tmp_path: Path) -> None:
     assert main(["qlog", str(path), "-o", str(out)]) == ExitStatus.DONE
     file, *events = records_of(out)
     assert file["file_schema"] == "urn:ietf:params:qlog:file:sequential"
+    assert (file["qlog_version"], file["qlog_format"]) == ("0.3", "JSON-SEQ")
     assert file["serialization_format"] == "application/qlog+json-seq"
     trace = file["trace"]
     assert trace["event_schemas"] == ["urn:culm:qlog:events:culm-01"]
@@ -210,6 +211,19 @@ def test_qlog_has_the_structure_of_the_main_schema(tmp_path: Path) -> None:
     assert received == [{"length": 1, "data": "00"}, {"length": 3, "data": "010203"}]
     last = [each["data"] for each in events if each["name"] == "culm:event"][-1]
     assert (last["state"], last["event"][""]) == ("FAILED", "culm.machine:Closed")
+
+
+def test_qlog_has_times_since_1970_in_the_way_of_all_drafts(tmp_path: Path) -> None:
+    """A reference to another time is a number in some of them, and a map in others."""
+    path, out = tmp_path / "one", tmp_path / "one.sqlog"
+    with path.open("wb") as file:
+        recorder = Recorder(file.write, machine="bymux", clock=lambda: 0.0, began=1.5)
+        recorder.stand_in(lookup("bymux").make({})).receive_eof()
+        recorder.flush()
+    assert main(["qlog", str(path), "-o", str(out)]) == ExitStatus.DONE
+    told, *events = records_of(out)
+    assert told["trace"]["common_fields"] == {}
+    assert [each["time"] for each in events] == [1500.0]
 
 
 def test_pcap_has_the_bytes_in_a_connection_that_tshark_follows(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ culm:call             another call of its user
 
 ``data`` has ``step``, the number of the step, ``handle`` where it is not the machine that was
 called, and the parts of the step; ``raised`` is the error of a call that was refused.  Calls that
-took nothing are left out.  Source: draft-ietf-quic-qlog-main-schema (``RawInfo``, ``TraceSeq``,
-"JSON Text Sequences").
+took nothing are left out.  The first record has what tools for earlier drafts look for, too.
+Source: draft-ietf-quic-qlog-main-schema (``RawInfo``, ``TraceSeq``, "JSON Text Sequences").
 """
 
 from __future__ import annotations
@@ -56,13 +56,15 @@ def _record(value: dict[str, Any]) -> bytes:
 
 
 def _file(header: Header) -> dict[str, Any]:
-    reference = {"clock_type": "monotonic", "epoch": "unknown"}
-    if header.began is not None:
-        reference = {"clock_type": "system", "epoch": "1970-01-01T00:00:00.000Z"}
-    common: dict[str, Any] = {"time_format": "relative_to_epoch", "reference_time": reference}
+    # Times since 1970 are the default of every draft, which spell other ones differently.
+    common: dict[str, Any] = {}
+    if header.began is None:
+        common["time_format"] = "relative_to_epoch"
+        common["reference_time"] = {"clock_type": "monotonic", "epoch": "unknown"}
     if header.session:
         common["group_id"] = header.session
     return {
+        **_OF_EARLIER_DRAFTS,
         "file_schema": "urn:ietf:params:qlog:file:sequential",
         "serialization_format": "application/qlog+json-seq",
         "title": title_of(header),
@@ -76,6 +78,9 @@ def _file(header: Header) -> dict[str, Any]:
         },
     }
 
+
+# Their tools ask for these; later ones pass over them.
+_OF_EARLIER_DRAFTS = {"qlog_version": "0.3", "qlog_format": "JSON-SEQ"}
 
 _VANTAGES = {
     "CLIENT": "client",
