@@ -230,6 +230,9 @@ def test_nothing_is_beside_the_screen(opened: Opener, size: tuple[int, int]) -> 
     page = opened("#raft-partition/120", size, python=False)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     assert page.evaluate("document.documentElement.scrollHeight") <= size[1]
+    clock, around = (page.locator(each).bounding_box() for each in ("#clock", "#transport"))
+    words = page.evaluate("document.getElementById('clock').scrollWidth")
+    assert clock["x"] + words <= around["x"] + around["width"] + 1
     if size in (NARROW, SIZES["lying"]):
         for name in ("steps", "detail", "try"):
             page.locator(f'[data-pane="{name}"][role=tab]').click()
