@@ -205,6 +205,15 @@ def test_messages_without_an_id_are_duplicates_only_from_another_neighbour() -> 
     assert memory.admit("x", b"B", 0.5, once=True) == 0
 
 
+def test_of_equal_messages_that_go_to_another_forwarder_one_in_nine_is_dropped() -> None:
+    """Whatever goes round in circles meets that drop; two that are equal seldom do."""
+    memory = ForwardMemory(again_s=0.02, first_s=0.4, last_s=5.0, size_max=100)
+    passed = [
+        memory.admit("x", b"A", step / 10, once=True, onward=True) is not None for step in range(36)
+    ]
+    assert passed == ([True] * 8 + [False]) * 4
+
+
 def test_the_memory_of_what_was_forwarded_is_bounded() -> None:
     memory = ForwardMemory(again_s=0.1, first_s=0.4, last_s=5.0, size_max=3)
     for index in range(4):

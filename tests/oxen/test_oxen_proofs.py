@@ -136,7 +136,7 @@ def test_what_cannot_be_forwarded_is_counted() -> None:
     table = Table()
     table.join(b"P")
     table.tell(b"P", MessageData(b"nobody", b"P", 1, b"x"))  # who is that?
-    table.tell(b"P", MessageData(b"P", b"P", 1, b"x"))  # only where it came from
+    table.tell(b"P", MessageData(b"P", b"Q", 1, b"x"))  # only where it came from
     assert table.node.dropped[DropReason.NO_ROUTE] == 2
 
 

@@ -39,7 +39,8 @@ class DropReason(IntEnum):
     TOO_LARGE = 1
     """A datagram longer than `Limits.datagram_size_max`."""
     MALFORMED = 2
-    """Not an XENC dictionary of the parcel schema, or without a message in `d`."""
+    """Not an XENC dictionary of the parcel schema, or without a message in `d`; or a parcel that a
+    server is said to send to itself."""
     INBOX_FULL = 3
     """A datagram for which the inbox had no room (`Limits.inbox_size_max`)."""
     OUTBOX_FULL = 4

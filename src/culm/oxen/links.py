@@ -218,6 +218,9 @@ class Links:
             return None
         if body.to == self._me:
             return body, len(data) if ka is None else len(data) - _ANSWER_SHARE
+        if body.to == body.fr:  # it could never arrive, as nothing goes back to its origin
+            self._drop(DropReason.MALFORMED)
+            return None
         if self.trusts(source):
             self._forward(source, body)
         else:
@@ -349,7 +352,8 @@ class Links:
             self._drop(DropReason.NO_ROUTE)
         else:
             avoid = (source, body.fr)
-            if self._routes.hop(body.to, self._clock.unix, avoid=avoid) is None:
+            first = self._routes.hop(body.to, self._clock.unix, avoid=avoid)
+            if first is None:
                 self._drop(DropReason.NO_ROUTE)
                 return
             once = body.id is None
@@ -358,7 +362,9 @@ class Links:
                 assert isinstance(body, MessageData)
                 content = xenc.encode(body.d)
             key = (type(body), body.fr, body.to, body.id, content)
-            times = self._forwarded.admit(key, source, self._clock.unix, once=once)
+            times = self._forwarded.admit(
+                key, source, self._clock.unix, once=once, onward=first != body.to
+            )
             if times is None:
                 self._drop(DropReason.FORWARDED_BEFORE)
                 return

@@ -24,6 +24,9 @@ _BLIND_PERIOD = 4
 _MEMORY_INTERVALS = 4
 _TIMES_MAX = 64
 
+# Of equal messages without IDs that go on to yet another forwarder, one is dropped after as many.
+_EQUAL_MAX = 8
+
 
 class Routes:
     """Picks the neighbour for a parcel, not always the same one.
@@ -96,7 +99,9 @@ class ForwardMemory:
     neighbour, as its sender may already know that it was lost, and with `first_s` otherwise.
 
     A message without an ID is never sent again, so two equal ones from one neighbour are two
-    messages.
+    messages, unless a forged one is going round in circles.  That ends when any server on the way
+    drops it once; so of equal ones that do not go straight to their destination, some are dropped,
+    and all for which there is no room but that of recent ones.
     """
 
     def __init__(self, *, again_s: float, first_s: float, last_s: float, size_max: int) -> None:
@@ -109,24 +114,36 @@ class ForwardMemory:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def admit(self, key: Hashable, source: bytes, now: float, *, once: bool = False) -> int | None:
+    def admit(
+        self, key: Hashable, source: bytes, now: float, *, once: bool = False, onward: bool = False
+    ) -> int | None:
         """How often `key` was forwarded before; ``None`` if it must not be forwarded now.
 
         once: the message is never sent again.
+        onward: it goes to another forwarder.
         """
         self.expire(now)
         seen = self._seen.get(key)
         times = 0
         if seen is not None:
             since, times, neighbour = seen
-            if not (once and source == neighbour):
-                least = self._again_s if source == neighbour else self._first_s
-                if now - since < min(least * 2.0 ** (times - 1), self._last_s):
+            if once and source == neighbour:
+                if onward and times >= _EQUAL_MAX:
+                    self._seen[key] = since, 0, source
                     return None
+            else:
+                least = self._again_s if source == neighbour else self._first_s
+                doublings = 0 if once else times - 1
+                if now - since < min(least * 2.0**doublings, self._last_s):
+                    return None
+                times = 0 if once else times
             del self._seen[key]
         elif len(self._seen) >= self._size_max:
-            del self._seen[next(iter(self._seen))]
-        self._seen[key] = now, 1 if once else min(times + 1, _TIMES_MAX), source
+            oldest = next(iter(self._seen))
+            if once and onward and now - self._seen[oldest][0] < self._first_s:
+                return None  # it might circle, with more than can be remembered for one round
+            del self._seen[oldest]
+        self._seen[key] = now, min(times + 1, _TIMES_MAX), source
         return 0 if once else times
 
     def expire(self, now: float) -> None:
