@@ -361,7 +361,7 @@ def whoever_is_there_first_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 @canary_in("thieves")
 def whoever_waits_in_vain_waits_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Courier, "ask_for_missing", lambda self, peer: None)
+    patch.setattr(Courier, "ask_for_missing", lambda *_: None)
 
 
 @canary_in("thieves")

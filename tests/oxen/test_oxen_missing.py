@@ -30,7 +30,10 @@ from culm.oxen.messages import (
     Missing,
     OneToOne,
     Parcel,
+    Piece,
+    Position,
     Synchronize,
+    Turn,
     decode_parcel,
     encode_parcel,
     read_message,
@@ -107,6 +110,63 @@ def test_nobody_asks_for_what_has_come_or_while_nothing_waits(kind: bytes) -> No
     table.said()
     table.wait(300.0, alive=(P,))
     assert questions(table) == []
+
+
+LARGE = Limits(message_size_max=20_000, assemblies_max=1)
+
+
+@each_kind
+def test_the_rest_of_a_message_that_has_begun_is_asked_for_as_well(kind: bytes) -> None:
+    """Nothing later has to come: it keeps a place that others wait for."""
+    table, _ = joined(limits=LARGE)
+    table.tell_message(P, Piece(kind, last(kind) + 1, Position.FIRST, b"be"))
+    table.tell_message(P, Piece(kind, last(kind) + 2, Position.MIDDLE, b"gun"))
+    table.said()
+    table.wait(9.0, alive=(P,))
+    assert questions(table) == []
+    table.wait(3.0, alive=(P,))
+    assert [message for _, message in questions(table)] == [Missing(kind, last(kind) + 3)]
+    table.tell_message(P, Piece(kind, last(kind) + 3, Position.LAST, b"."))
+    table.said()
+    table.wait(300.0, alive=(P,))
+    assert questions(table) == []
+
+
+def test_a_message_that_comes_piece_by_piece_is_not_asked_for() -> None:
+    table, _ = joined(limits=LARGE)
+    table.tell_message(P, Piece(b"1", 6, Position.FIRST, b""))
+    for number in range(7, 30):
+        table.wait(2.0, alive=(P,))
+        table.tell_message(P, Piece(b"1", number, Position.MIDDLE, b"x"))
+    assert questions(table) == []
+
+
+def test_a_message_whose_rest_never_comes_frees_its_place() -> None:
+    """Law 4: another's large message waited for it without end."""
+    table, _ = joined(limits=LARGE)
+    table.join(Q)
+    table.tell_message(P, Piece(b"1", 6, Position.FIRST, b"begun"))
+    table.tell_message(Q, Piece(b"1", 1, Position.FIRST, b"waits"))
+    id = wait_for_question(table)
+    table.tell_message(Q, Piece(b"1", 1, Position.FIRST, b"waits"))
+    assert table.messages(Q)[-1] == Turn(b"1", 1, False)
+    table.tell(P, MessageAck(ME, P, id))
+    assert PeerLeft(peer=P, reason=LeaveReason.OUT_OF_STEP) in table.events()
+    table.wait(1.0, alive=(P, Q))
+    assert Turn(b"1", 1, True) in table.messages(Q)
+    assert acknowledges(table, Piece(b"1", 1, Position.FIRST, b"waits"), of=Q)
+
+
+def test_a_question_for_which_there_is_no_room_is_asked_later() -> None:
+    """Those for other peers are due at the same moments, and had the room each time."""
+    table, _ = joined(limits=Limits(outbox_max=1))
+    table.join(Q)
+    for sid, number in ((P, 8), (Q, 3)):
+        table.tell_message(sid, OneToOne(number, b"early"))
+    table.said()
+    table.wait(14.0, alive=(P, Q))
+    asked = {to for to, parcel in table.sent if isinstance(parcel.body, MessageData)}
+    assert asked == {P, Q}
 
 
 def test_what_goes_on_is_not_asked_for_though_something_always_waits() -> None:
@@ -204,9 +264,9 @@ def test_one_that_leaves_asks_nothing() -> None:
 # -- the sending side ----------------------------------------------------------------------
 
 
-def acknowledges(table: Table, message: Message) -> bool:
+def acknowledges(table: Table, message: Message, *, of: bytes = P) -> bool:
     table.said()
-    id = table.tell_message(P, message)
+    id = table.tell_message(of, message)
     return table.acknowledged() == [id]
 
 

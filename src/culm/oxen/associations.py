@@ -254,7 +254,7 @@ class Associations:
                 self._watch(peer, now)
                 self.courier.question(peer)
                 if peer.state is _JOINED and not self.leaving:  # a goodbye ends what would come
-                    self.courier.ask_for_missing(peer)
+                    self.courier.ask_for_missing(peer, self.assemblies.begun(peer.sid))
                 self._drop_claim(peer, now)
         self._roster.expire()
         self.assemblies.expire(self._clock.now)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from culm.oxen.context import Context
+from culm.oxen.events import Delivery
 from culm.oxen.incoming import KIND_OF
 from culm.oxen.links import Links
 from culm.oxen.messages import (
@@ -63,15 +64,18 @@ class Courier:
             peer.fall_silent()
             self.ask_through_others(peer)
 
-    def ask_for_missing(self, peer: Peer) -> None:
-        """Ask a joined peer whether messages missing for long will never come."""
+    def ask_for_missing(self, peer: Peer, begun: Container[Delivery]) -> None:
+        """Ask a joined peer whether messages missing for long will never come.
+
+        begun: the streams with a message of which only the first pieces have come.
+        """
         assert peer.incoming is not None
         now = self._clock.now
-        for delivery, wait in peer.waits.due(peer.incoming, now, self._timing):
+        for delivery, wait in peer.waits.due(peer.incoming, begun, now, self._timing):
             id = peer.outgoing.flight.unused_id() if wait.id is None else wait.id
             d = write_message(Missing(KIND_OF[delivery], wait.sequence))
-            self._links.send(MessageData(peer.sid, self._me, id, d), wait.asked)
-            wait.ask(id, now, self._timing)
+            if self._links.send(MessageData(peer.sid, self._me, id, d), wait.asked):
+                wait.ask(id, now, self._timing)
 
     def hear(self, peer: Peer) -> None:
         """Note that a silent peer has acknowledged something."""

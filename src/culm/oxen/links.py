@@ -265,13 +265,18 @@ class Links:
         """Merge the contacts in `gossip` between servers in the table."""
         self.contacts.merge(gossip.rows, gossip.columns, self._clock.unix)
 
-    def send(self, body: MessageData, attempt: int) -> None:
-        """Send message data of our own for the `attempt`-th time (0 is the first)."""
+    def send(self, body: MessageData, attempt: int) -> bool:
+        """Send message data of our own for the `attempt`-th time (0 is the first).
+
+        False if it cannot leave now.
+        """
         hop = self._routes.hop(body.to, self._clock.unix, attempt=attempt)
         if body.to in self._proofs.pending and not self._is_paid(hop, body):
-            return
+            return False
         if hop is None or not self._outbox.put(hop, body):
             self._drop_unsent(hop)
+            return False
+        return True
 
     def send_through_some(self, body: MessageData) -> None:
         """Send message data of our own through a few neighbours, picked at random."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from culm.oxen.events import Delivery
@@ -20,7 +20,7 @@ _DOUBLINGS_MAX = 64
 
 @dataclass(slots=True)
 class Wait:
-    """Waiting for one message of a stream, which later ones have overtaken.
+    """Waiting for one message of a stream, which later ones have overtaken or others have begun.
 
     due: when to ask next, in monotonic seconds.
     id: of the question, the same each time, so that a late answer counts; none before the first.
@@ -50,14 +50,17 @@ class Waits:
         self._waits: dict[Delivery, Wait] = {}
 
     def due(
-        self, incoming: Incoming, now: float, timing: Timing
+        self, incoming: Incoming, begun: Container[Delivery], now: float, timing: Timing
     ) -> Iterator[tuple[Delivery, Wait]]:
-        """The waits for which the peer has to be asked now."""
+        """The waits for which the peer has to be asked now.
+
+        begun: the streams with a message of which only the first pieces have come.
+        """
         for delivery in (Delivery.IN_ORDER, Delivery.IN_ORDER_BROADCAST):
             stream, wait = incoming.stream(delivery), self._waits.get(delivery)
             if wait is not None and wait.sequence == stream.position + 1 and now < wait.due:
                 continue
-            if not stream.is_overtaken():
+            if not stream.is_overtaken() and delivery not in begun:
                 self._waits.pop(delivery, None)
             elif wait is None or wait.sequence != stream.position + 1:
                 due = now + _PATIENT_INTERVALS * timing.redelivery_max_s

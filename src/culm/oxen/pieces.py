@@ -47,6 +47,11 @@ class _Assembly:
         self.latest = 0
         """The number of the first piece of the latest message that was admitted."""
 
+    @property
+    def begun(self) -> bool:
+        """Whether some pieces of a message have come, but not all."""
+        return self._data is not None
+
     def continues(self, sequence: int) -> bool:
         """Whether a piece of number `sequence` continues the message."""
         return self._data is not None and sequence == self._next
@@ -187,6 +192,10 @@ class Assemblies:
         self.skip(sid)
         for delivery in Delivery:
             self.held.pop((sid, delivery), None)
+
+    def begun(self, sid: bytes) -> list[Delivery]:
+        """The streams of `sid` with a message of which only the first pieces have come."""
+        return [of for (peer, of), assembly in self.held.items() if peer == sid and assembly.begun]
 
     def holders(self) -> set[bytes]:
         """The peers that have a place."""
