@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from oxen_simulation import EPOCH
 from oxen_support import Table
@@ -27,15 +30,20 @@ from culm.testing.network import Conditions, Network
 SIZE = 60_000
 
 
-def crowd(size: int, limits: Limits, *, seed: int = 1, loss: float = 0.0) -> Cluster:
-    """`size` nodes, all joined."""
+def crowd(
+    size: int, limits: Limits, *, seed: int = 1, loss: float = 0.0, windows: Sequence[int] = ()
+) -> Cluster:
+    """`size` nodes, all joined; `windows` are the `window_max` of the first ones."""
     network = Network(seed=seed, conditions=Conditions(delay_min=0.005, delay_max=0.02))
     cluster = Cluster(network)
 
     def build(host: Host) -> Node:
         assert isinstance(host.address, bytes)
         rng = network.random(f"{host.address!r} {host.incarnation}")
-        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=limits)
+        own = limits
+        if (index := int(host.address[1:])) < len(windows):
+            own = replace(limits, window_max=windows[index])
+        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=own)
 
     for index in range(size):
         cluster.add(b"N%d" % index, build)
@@ -80,6 +88,36 @@ def test_what_was_accepted_arrives_after_an_outage(size: int, places: int, loss:
 
     assert count(cluster, MessageReceived) == count(cluster, Delivered) == expected
     assert not count(cluster, SendFailed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("windows", [(1, 8), (1, 256), (2, 8, 2), (256, 2, 256)])
+def test_what_was_accepted_arrives_where_windows_differ(
+    windows: tuple[int, ...], seed: int
+) -> None:
+    """Law 3: pieces beyond the receiver's window are no reason not to send the one before them.
+
+    They were sent again and again, and filled the sender's window; a message without a place,
+    which they belong to or come after, was never sent again.
+    """
+    limits = Limits(message_size_max=20_000, assemblies_max=1)
+    cluster = crowd(len(windows), limits, seed=seed, windows=windows)
+    network = cluster.network
+    rng = network.random("user")
+    hosts, expected = list(cluster), 0
+    for _ in range(20):
+        host, size = rng.choice(hosts), rng.choice([10, 2_500])
+        if rng.random() < 0.5:
+            to = rng.choice([other for other in hosts if other is not host])
+            host.call("send_in_order", to=to.address, data=bytes(size))
+            expected += 1
+        else:
+            host.call("broadcast_in_order", data=bytes(size))
+            expected += len(hosts) - 1
+        if rng.random() < 0.5:
+            network.run(network.clock.now + rng.expovariate(20))
+    network.run(network.clock.now + 300.0, done=lambda: count(cluster, Delivered) == expected)
+    assert count(cluster, Delivered) == count(cluster, MessageReceived) == expected
 
 
 @pytest.mark.parametrize("delivery", [Delivery.IN_ORDER, Delivery.IN_ORDER_BROADCAST])

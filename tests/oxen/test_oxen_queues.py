@@ -165,6 +165,51 @@ def test_a_full_queue_has_room_again() -> None:
     assert three.events(Writable) == [Writable(peer=to)]
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("queue_max", [1, 2, 5])
+def test_whoever_finds_a_queue_full_is_told_when_to_try_again(queue_max: int, seed: int) -> None:
+    """However it has become full: by messages of the user's or of ours, or because others that
+    waited for a place have found it."""
+    network = Network(seed=seed, conditions=Conditions(delay_min=0.01, delay_max=0.03))
+    cluster = Cluster(network)
+    window = network.random("window").choice([1, 256])
+    limits = replace(
+        LIMITS, queue_max=queue_max, window_max=window, message_size_max=5_000, assemblies_max=1
+    )
+
+    def build(host: Host) -> Node:
+        rng = network.random(f"{host.address!r} {host.incarnation}")
+        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=limits)  # type: ignore[arg-type]
+
+    for sid in NAMES:
+        cluster.add(sid, build)
+    cluster[NAMES[0]].call("start")
+    for sid in NAMES[1:]:
+        cluster[sid].call("join", sid=NAMES[0])
+    rng = network.random("user")
+    refused: dict[tuple[bytes, bytes | None], int] = {}
+    end = rng.choice([0.1, 0.5, 3.0])
+    while network.clock.now < end:
+        network.run(network.clock.now + rng.expovariate(60))
+        sid, size = rng.choice(NAMES), rng.choice([10, 4_000])
+        to = rng.choice([name for name in NAMES if name != sid])
+        verb = rng.choice(["send", "send_in_order", "broadcast_in_order"])
+        everybody = verb == "broadcast_in_order"
+        args: dict[str, object] = {"data": bytes(10 if verb == "send" else size)}
+        if not everybody:
+            args["to"] = to
+        try:
+            cluster[sid].call(verb, **args)
+        except LocalProtocolError as error:
+            if error.code is ErrorCode.QUEUE_FULL:
+                refused[sid, None if everybody else to] = len(cluster[sid].events)
+    network.run(network.clock.now + 120.0)
+    for (sid, peer), at in refused.items():
+        later = [event for _, event in cluster[sid].events[at:] if isinstance(event, Writable)]
+        assert peer is None or Writable(peer=peer) in later, (sid, peer)
+        assert later, sid
+
+
 @pytest.mark.parametrize("size", [1, 3_000])
 @pytest.mark.parametrize("count", [1, 2, 3 * QUEUE_MAX])
 def test_a_broadcast_is_for_those_who_have_joined(size: int, count: int) -> None:

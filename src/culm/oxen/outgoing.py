@@ -74,8 +74,8 @@ class Outgoing:
         """Whether there is no room even apart from streams that wait for a place."""
         held = 0
         for stream in self.resting:
-            held += len(stream.waiting)
-            if stream is self._stream(delivery) and len(stream.waiting) >= self._queue_max:
+            held += stream.held
+            if stream is self._stream(delivery) and stream.held >= self._queue_max:
                 return True
         return self._size - held >= self._queue_max
 
@@ -107,6 +107,11 @@ class Outgoing:
         if self._size >= self._queue_max and self.is_full(delivery):
             self.pressure = _FULL
 
+    def _press(self) -> None:
+        """Note it if the queue has become full without a message of the user's."""
+        if self.pressure is Pressure.NONE and any(map(self.is_full, Delivery)):
+            self.pressure = _FULL
+
     def release(self, known: int) -> None:
         """Let all messages go: the peer has synchronized, with one-to-one number `known`."""
         self.open = True
@@ -123,21 +128,21 @@ class Outgoing:
 
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""
-        self._grow(delivery)
         if delivery is _IN_ORDER:
             self.one.append(number, data)
         else:
             self._waiting.append(Item(number, data))
+        self._grow(delivery)
 
     def add_piece(self, number: int, position: Position, data: bytes) -> None:
         """Queue a piece of a one-to-one message; only the last has a `number` other than 0."""
-        self._grow(_IN_ORDER)
         self.one.append_piece(number, position, data)
+        self._grow(_IN_ORDER)
 
     def add_broadcast(self, number: int, sequence: int, d: Value) -> None:
         """Queue an in-order broadcast, or a piece of one, encoded in `d`."""
-        self._grow(_IN_ORDER_BROADCAST)
         self.broadcast.append_as(number, sequence, d)
+        self._grow(_IN_ORDER_BROADCAST)
 
     def begin(self, delivery: Delivery, number: int) -> None:
         """Mark the latest piece in that stream as the first of the caller's message `number`."""
@@ -148,6 +153,7 @@ class Outgoing:
     def skip_broadcast(self, sequence: int) -> None:
         """Leave out our broadcast of that number, and tell the peer once it has earlier ones."""
         self._size += self.broadcast.skip(sequence, self._word_of(sequence))
+        self._press()
 
     def _word_of(self, sequence: int) -> Value:
         """The message that tells the peer to expect no broadcasts up to that number."""
@@ -191,6 +197,8 @@ class Outgoing:
         self._challenge = None
         item = Item(0, self._word_of(self._passed()))
         self._size += 1
+        if self.open:  # else the user cannot have found it full
+            self._press()
         self.flight.dispatch(item, now)
         return item
 
@@ -250,6 +258,8 @@ class Outgoing:
     def ready(self, now: float) -> list[Item]:
         """Take the messages that may be sent now: first lost ones, then waiting ones."""
         flight = self.flight
+        if flight.lost and self.resting:
+            self._take_back()
         items = again = flight.take_lost(now) if flight.lost else []
         if not self.open:
             return items
@@ -316,6 +326,24 @@ class Outgoing:
             if stream.rests_until is not None and stream.rests_until <= now:
                 stream.wake()
 
+    def _take_back(self) -> None:
+        """Let lost messages wait that come after one without a place.
+
+        A peer with a smaller window does not take them before that one, and while they fill ours
+        it is never sent.
+        """
+        for stream in self.resting:
+            barrier = stream.barrier
+            assert barrier is not None
+            later = [
+                item
+                for item in self.flight.lost.values()
+                if item.stream is stream and item.sequence > barrier
+            ]
+            if later and all(map(self.flight.forget, later)):
+                stream.take_back(later)
+                self._press()
+
     def _find_place(self, stream: Stream, item: Item) -> None:
         """Note that the message that `item` may begin has a place, as `item` is acknowledged."""
         number = stream.find_place(item.sequence)
@@ -323,6 +351,7 @@ class Outgoing:
             self.resumed.append(number)
             if stream.barrier is None:
                 self.resting.remove(stream)
+                self._press()
 
     def refuse(self, delivery: Delivery, sequence: int, now: float) -> int:
         """Hold back the message whose first piece has that number: the peer has no place for it.
@@ -339,6 +368,7 @@ class Outgoing:
         number = stream.put_back(item)
         if stream not in self.resting:
             self.resting.append(stream)
+        self._press()
         if sequence == stream.barrier:
             least, most = self._timing.redelivery_first_s, self._timing.redelivery_max_s
             pause = min(max(2 * stream.rest, least), max(least, most))

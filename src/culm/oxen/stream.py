@@ -173,6 +173,18 @@ class Stream:
         self.barrier = min(self._refused)
         return self.begun[item.sequence][1]
 
+    def take_back(self, items: Iterable[Item]) -> None:
+        """Let `items`, which were sent, wait again."""
+        self.waiting = deque(sorted((*items, *self.waiting), key=lambda item: item.sequence))
+
+    @property
+    def held(self) -> int:
+        """Number of messages that wait, and a first piece that is asking for a place."""
+        asks = self.barrier is not None and not (
+            self.waiting and self.waiting[0].sequence <= self.barrier
+        )
+        return len(self.waiting) + asks
+
     def sleep(self, until: float, seconds: float) -> None:
         """Do not ask for a place again before `until`, in `seconds` from now."""
         self.rests_until, self.rest = until, seconds
