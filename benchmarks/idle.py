@@ -1,8 +1,9 @@
 """Resident memory of one more idle machine: ours, and connections of other libraries.
 
 ``python benchmarks/idle.py NAME COUNT`` prints the KiB for each of COUNT machines.  Both ends of
-each are in the process, and have exchanged their first messages; stores are shared by all.  A
-process measures one kind only, as memory freed by one kind would serve the next.
+each are in the process, and have exchanged their first messages; stores and the source of chance
+are shared by all.  A process measures one kind only, as memory freed by one kind would serve the
+next.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from random import Random, SystemRandom
 from typing import Any
 
-__all__ = ["CULM", "PEERS", "SEALED", "idle_size"]
+__all__ = ["CULM", "PEERS", "idle_size"]
 
 Pair = tuple[Any, Any]
+
+CHANCE = SystemRandom()
 
 
 def _met(one: Any, other: Any, *stores: Any) -> Pair:
@@ -97,6 +101,117 @@ def _garlic() -> Pair:
     return _met(*(Connection(role=role) for role in ConnectionRole))
 
 
+def _garlic_handshakes() -> Pair:
+    from culm.garlic.digest import CredentialCache, Nonces
+    from culm.garlic.handshake import ClientHandshake, ServerHandshake
+
+    client = ClientHandshake(host="a", user="u", password="p", cache=CredentialCache(), rng=CHANCE)
+    return _met(client, ServerHandshake(lookup=lambda _: "p", nonces=Nonces(rng=CHANCE)))
+
+
+def _leader(kind: Any) -> Any:
+    """A server that leads alone."""
+    from culm.garlic.raft import Server, State, Stored
+    from culm.garlic.store import MemoryStore
+    from stateless import Nothing
+
+    store = MemoryStore(Nothing(), Stored.founding((Server(1, "tcp://127.0.0.1:1"),)))
+    machine, now = kind(server_id=1, stored=store.load(), rng=CHANCE, now=0.0), 0.0
+    while machine.state is not State.LEADER or machine.applied_index == 0:
+        now += 0.1
+        machine.advance(now)
+        for _ in range(2):
+            while machine.next_event() is not None:
+                pass
+            while (effect := machine.next_effect()) is not None:
+                machine.complete(effect.ticket, store.perform(effect))
+    return machine
+
+
+def _garlic_nodes() -> Pair:
+    from culm.garlic.node import Node
+
+    return _leader(Node), _leader(Node)
+
+
+def _raft() -> Pair:
+    from culm.garlic.raft import Raft
+
+    return _leader(Raft), _leader(Raft)
+
+
+def _oxen() -> Pair:
+    """Two nodes that know each other."""
+    from culm.oxen import Node, PeerState
+
+    names = b"AAA", b"BBB"
+    nodes = [Node(me=name, rng=CHANCE, epoch=1.7e9) for name in names]
+    for node in nodes:
+        node.advance(0.0)
+    nodes[0].start()
+    nodes[1].join(names[0])
+    now = 0.0
+    while not all(
+        any(view.state is PeerState.JOINED for view in node.peers().values()) for node in nodes
+    ):
+        now += 0.1
+        for here, there, source in zip(nodes, reversed(nodes), names, strict=True):
+            here.advance(now)
+            while here.next_event() is not None:
+                pass
+            for _, data in here.datagrams_to_send():
+                there.receive_datagram(data, source=source)
+    return nodes[0], nodes[1]
+
+
+def _sessions(kind: Any, **more: Any) -> Pair:
+    """The first frame of a session is on its way."""
+    from culm.reconcile import Role
+
+    ends = [kind(view=_set(), role=role, **more) for role in Role]
+    ends[0].data_to_send()
+    return ends[0], ends[1]
+
+
+@cache
+def _set() -> Any:
+    from culm.reconcile import Tree
+
+    tree = Tree(item_size=32)
+    tree.fill(Random(1).randbytes(32 * 1000))
+    return tree
+
+
+def _compact() -> Pair:
+    from culm.reconcile import CompactSession
+
+    return _sessions(CompactSession, rng=CHANCE)
+
+
+def _plain() -> Pair:
+    from culm.reconcile import PlainSession
+
+    return _sessions(PlainSession)
+
+
+def _ssb_feeds() -> Pair:
+    """Replicators that follow each other, in a session."""
+    from culm.ssb.ebt import Replicator, SessionRole
+    from culm.ssb.feed_id import feed_id_of
+    from culm.ssb.peer.peer import ClassicFormat
+    from culm.ssb.store import MemoryStore
+
+    names = [feed_id_of(bytes([number]) * 32) for number in (1, 2)]
+    ends = [
+        Replicator(me=name, stored=MemoryStore().load(), format=ClassicFormat(), now=0.0)
+        for name in names
+    ]
+    for end, name, role in zip(ends, reversed(names), SessionRole, strict=True):
+        end.follow(name)
+        end.connect(name, role=role)
+    return ends[0], ends[1]
+
+
 def _ssb_rpc() -> Pair:
     from culm.ssb.muxrpc import Connection
 
@@ -113,9 +228,7 @@ def _ssb_peers() -> Pair:
         here.peer.follow(there.peer.me)
     connect(*ends, sealed=True)
     run(*ends)
-    for end in ends:
-        end.events.clear()
-    return ends
+    return ends[0].peer, ends[1].peer
 
 
 def _h2() -> Pair:
@@ -189,12 +302,16 @@ CULM: dict[str, Callable[[], Pair]] = {
     "p2panda": _p2panda,
     "p2panda-replicator": _p2panda_replicator,
     "garlic": _garlic,
+    "garlic-handshake": _garlic_handshakes,
+    "garlic-node": _garlic_nodes,
+    "raft": _raft,
+    "oxen": _oxen,
+    "reconcile-compact": _compact,
+    "reconcile-plain": _plain,
+    "ssb-ebt": _ssb_feeds,
     "ssb-muxrpc": _ssb_rpc,
     "ssb-peer, with a sealed link": _ssb_peers,
 }
-
-SEALED = {"ssb-peer, with a sealed link"}
-"""With separate keys, as in QUIC and unlike in HTTP/2."""
 
 PEERS: dict[str, Callable[[], Pair]] = {"h2": _h2, "aioquic": _aioquic}
 

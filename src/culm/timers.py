@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable
 from dataclasses import dataclass
-from itertools import count
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -46,13 +45,13 @@ class Deadlines(Generic[K]):
     machines stay deterministic.
     """
 
-    __slots__ = ("_entries", "_heap", "_order")
+    __slots__ = ("_entries", "_heap", "_last")
 
     def __init__(self) -> None:
         # The entries in force; any others in the heap are stale.
         self._entries: dict[K, tuple[float, int, K]] = {}
         self._heap: list[tuple[float, int, K]] = []
-        self._order = count()
+        self._last = 0  # number of the entry that was made last
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -66,7 +65,8 @@ class Deadlines(Generic[K]):
 
     def set(self, key: K, time: float) -> None:
         """Set or move the deadline of `key`."""
-        self._entries[key] = entry = (time, next(self._order), key)
+        self._last += 1
+        self._entries[key] = entry = (time, self._last, key)
         heapq.heappush(self._heap, entry)
         if len(self._heap) > 2 * len(self._entries) + 16:
             self._heap = list(self._entries.values())

@@ -128,6 +128,26 @@ class FeedExchange:
     a session has one under way when there is room for its messages.
     """
 
+    __slots__ = (
+        "_by_peer",
+        "_contradictions",
+        "_format",
+        "_lacking",
+        "_limits",
+        "_me",
+        "_notes_s",
+        "_now",
+        "_readers",
+        "_saving",
+        "_searches",
+        "_silent",
+        "_writes",
+        "feeds",
+        "sessions",
+        "sources",
+        "work",
+    )
+
     def __init__(
         self,
         *,
@@ -161,7 +181,7 @@ class FeedExchange:
         self._notes_s = timing.notes_s
         self._by_peer: dict[str, PeerSession] = {}
         self._silent: Deadlines[int] = Deadlines()  # sessions that wait for the first notes
-        self._lacking: dict[int, set[str]] = {}  # by session: see `_compare`
+        self._lacking: dict[int, dict[str, None]] = {}  # by session: see `_compare`
         self._contradictions: dict[str, bytes] = {}  # by feed: for a proof, once ours is stored
 
     # Feeds
@@ -227,7 +247,7 @@ class FeedExchange:
         if earlier is not None:
             self.end(earlier, EndReason.RECONNECTED)
         self.sessions[session.number] = self._by_peer[session.peer] = session
-        self._lacking[session.number] = {_NOTES}
+        self._lacking[session.number] = {_NOTES: None}
         saving = self._saving.get(session.peer)
         if saving is None:
             self.work.ask(LoadClock, partial(self._loaded, session), peer=session.peer)
@@ -275,6 +295,8 @@ class FeedExchange:
     def _saved(self, peer: str, clock: PeerClock, _: None) -> None:
         if self._saving.get(peer) is clock:  # and not a later one
             del self._saving[peer]
+            if not self._saving:
+                self._saving.clear()  # of its room, too
 
     def _introduce(self, session: PeerSession) -> None:
         """Send our first notes; see `PeerSession.first_notes`."""
@@ -291,7 +313,7 @@ class FeedExchange:
             self._introduce(session)
         lacking = self._lacking[session.number]
         if lacking:
-            lacking.add(_NOTES)
+            lacking[_NOTES] = None
         for feed_id, value in notes.items():
             feed = self.feeds.get(feed_id)
             # All sessions share one string for a feed that we know.
@@ -322,15 +344,16 @@ class FeedExchange:
     def _compare(self, feed: Feed, session: PeerSession) -> None:
         """Note whether the store has less of a feed than the peer has told; see `SessionSynced`."""
         if session.told(feed.id) > feed.stored and feed.id in session.relations:
-            self._lacking[session.number].add(feed.id)
+            self._lacking[session.number][feed.id] = None
         else:
             self._lack_no_more(feed.id, session)
 
     def _lack_no_more(self, feed_id: str, session: PeerSession) -> None:
         lacking = self._lacking[session.number]
         if feed_id in lacking:
-            lacking.remove(feed_id)
+            del lacking[feed_id]
             if not lacking:
+                lacking.clear()  # of its room, too
                 self.work.emit(SessionSynced(session=session.number, peer=session.peer))
 
     def receive_message(

@@ -169,6 +169,24 @@ class Sources:
     later, in the order in which they were due.
     """
 
+    __slots__ = (
+        "_deadlines",
+        "_fed",
+        "_feeds",
+        "_follows",
+        "_full_at",
+        "_goes_on_at",
+        "_known",
+        "_now",
+        "_pause_s",
+        "_records",
+        "_sessions",
+        "_tell",
+        "_timing",
+        "_turns",
+        "searches",
+    )
+
     def __init__(
         self,
         *,
@@ -187,7 +205,7 @@ class Sources:
         self._full_at = -inf  # the last time at which we did not take messages
         self._goes_on_at = -inf  # when feeds left over by the last call are due
         self._turns: dict[str, SourceTurn] = {}  # by feed
-        self._known: set[str] = set()  # feeds whose last turn was not a stranger's
+        self._known: dict[str, None] = {}  # feeds whose last turn was not a stranger's
         self._fed: dict[int, dict[str, Feed]] = {}  # feeds by the number of their source
         self.searches: dict[str, Search] = {}
         self._records: dict[int, dict[str, Record]] = {}  # of past turns, by session and feed
@@ -508,9 +526,9 @@ class Sources:
     def _note_known(self, feed: Feed, session: PeerSession) -> None:
         """Note whether this turn is a known peer's: then the next one goes by the line alone."""
         if session.peer == feed.id or self._follows(session.peer):
-            self._known.add(feed.id)
+            self._known[feed.id] = None
         else:
-            self._known.discard(feed.id)
+            self._known.pop(feed.id, None)
 
     def _seek(self, feed: Feed) -> None:
         """Find a source for a feed without one: the first in the line."""
@@ -554,6 +572,6 @@ class Sources:
         feed.forget_claims()
         if feed.id in self.searches:
             self._end_search(feed)
-        self._known.discard(feed.id)
+        self._known.pop(feed.id, None)
         if self._feeds.pop(feed.id, None) is not None:
             self._deadlines.cancel(feed.id)

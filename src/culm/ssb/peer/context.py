@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,5 +43,5 @@ class Context:
     early_room: EarlyRoom
     time: LocalTime
     verifier: FrameVerifier | None
-    events: deque[LinkEvent] = field(default_factory=deque[LinkEvent])
+    events: list[LinkEvent] = field(default_factory=list[LinkEvent])
     sessions: dict[int, int] = field(default_factory=dict[int, int])

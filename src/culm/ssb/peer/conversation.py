@@ -408,6 +408,17 @@ _PATIENCE: Final = 3  # pauses that a peer has for its turn, before we serve in 
 class Conversation:
     """The calls over one link."""
 
+    __slots__ = (
+        "_context",
+        "_deadlines",
+        "_liveness",
+        "_pings",
+        "_role",
+        "_rpc",
+        "exchange",
+        "peer",
+    )
+
     def __init__(
         self,
         *,

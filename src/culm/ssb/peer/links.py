@@ -112,6 +112,20 @@ class PeerLink:
     liveness: tracks the peer's silence.
     """
 
+    __slots__ = (
+        "_eof",
+        "_fault",
+        "_kept",
+        "_links",
+        "_machine",
+        "_timed",
+        "closed",
+        "liveness",
+        "number",
+        "role",
+        "rpc",
+    )
+
     def __init__(
         self,
         *,
@@ -227,6 +241,23 @@ class PeerLink:
 
 class Links:
     """All links by number, and the conversations over those whose peers are known."""
+
+    __slots__ = (
+        "_awake",
+        "_blocked",
+        "_context",
+        "_conversations",
+        "_deadlines",
+        "_goodbyes",
+        "_half_sent",
+        "_limits",
+        "_links",
+        "_manifest",
+        "_numbers",
+        "_of_peer",
+        "_stirred",
+        "time",
+    )
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -383,6 +414,8 @@ class Links:
         event = link.next_event()
         if event is None:
             del self._awake[number]
+            if not self._awake:
+                self._awake.clear()  # of its room, too
             self._set_deadline(link)
             self._count_half_sent(link)
         elif isinstance(event, Closed):
