@@ -6,9 +6,12 @@ Python that run in the package, its drivers and its stores, and calls of functio
 clock is read, so a busy machine counts the same.  A path with more than 3 % more steps than in
 `counts.json` for this version of Python makes the exit status 1.
 
+The same goes for the inside of kernels: their instructions for a piece of work (`kernel_counts`)
+are compared with those in `counts.json` for the same compiler, processor and version of Python,
+if valgrind is installed.
+
 ``--accept`` writes the counts into `counts.json`, after a change that is worth its steps: the
-change has a line in the changelog.  The inside of kernels is not counted here, but by
-``side_by_side.py --instructions``.
+change has a line in the changelog.
 """
 
 from __future__ import annotations
@@ -26,9 +29,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE), str(HERE.parent / "examples")]
 
+import callgrind  # noqa: E402
 import culm  # noqa: E402
 import culm_io  # noqa: E402
 import driven  # noqa: E402
+import kernel_counts  # noqa: E402
 
 BASELINE = HERE / "counts.json"
 TOLERANCE = 0.03
@@ -107,41 +112,52 @@ def faults(found: dict[str, float], known: dict[str, float]) -> list[str]:
     """Deviations from the committed counts, a sentence each."""
     unknown = [f"{name}: not in {BASELINE.name}" for name in found.keys() - known.keys()]
     worse = [
-        f"{name}: {found[name]:.1f} steps, {known[name]:.1f} before"
+        f"{name}: {found[name]:.1f} counted, {known[name]:.1f} before"
         for name in found.keys() & known.keys()
         if found[name] > known[name] * (1 + TOLERANCE)
     ]
     return sorted(unknown + worse)
 
 
-def show(found: dict[str, float], known: dict[str, float]) -> None:
-    print(f"{'steps of one':<40}{'now':>10}{'before':>10}{'ratio':>8}")
-    for name, steps in found.items():
-        before = known.get(name, steps)
-        print(f"{name:<40}{steps:>10.1f}{before:>10.1f}{steps / before:>8.3f}")
+def show(what: str, found: dict[str, float], known: dict[str, float]) -> None:
+    print(f"{what:<40}{'now':>10}{'before':>10}{'ratio':>8}")
+    for name, count in found.items():
+        before = known.get(name, count)
+        print(f"{name:<40}{count:>10.1f}{before:>10.1f}{count / before:>8.3f}")
+
+
+def compare(what: str, key: str, found: dict[str, float], *, accept: bool) -> list[str]:
+    """Show what was counted beside what is committed under that key; the faults."""
+    committed: dict[str, dict[str, float]] = json.loads(BASELINE.read_text())
+    known = committed.get(key, {})
+    show(what, found, known)
+    if accept:
+        committed[key] = known | {name: round(count, 1) for name, count in found.items()}
+        BASELINE.write_text(json.dumps(committed, indent=2, sort_keys=True) + "\n")
+        return []
+    if not known:
+        print(f"{BASELINE.name} knows nothing of {key}: nothing was compared")
+        return []
+    return faults(found, known)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Count the steps of whole paths.")
-    parser.add_argument("--only", default="", help="a part of the names of paths")
+    parser.add_argument("--only", default="", help="a part of the names of paths and kernels")
     parser.add_argument("--accept", action="store_true", help="write them into counts.json")
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is a cost, too
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.argv])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    committed: dict[str, dict[str, float]] = json.loads(BASELINE.read_text())
-    known = committed.get(version, {})
-    found = measure(arguments.only)
-    show(found, known)
-    if arguments.accept:
-        committed[version] = known | {name: round(steps, 1) for name, steps in found.items()}
-        BASELINE.write_text(json.dumps(committed, indent=2, sort_keys=True) + "\n")
-        return 0
-    if not known:
-        print(f"{BASELINE.name} knows nothing of Python {version}: nothing was compared")
-        return 0
-    told = faults(found, known)
+    told = compare("steps of one", version, measure(arguments.only), accept=arguments.accept)
+    if (built_by := kernel_counts.built_by()) is None:
+        print("no kernels are compiled: none was counted")
+    elif not callgrind.is_there():
+        print("valgrind is not installed: no kernel was counted")
+    elif any(arguments.only in name for name in kernel_counts.TITLES):
+        found = kernel_counts.counted(arguments.only)
+        told += compare("instructions, thousands", built_by, found, accept=arguments.accept)
     for each in told:
         print(each, file=sys.stderr)
     if told:

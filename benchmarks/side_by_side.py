@@ -15,8 +15,9 @@ picks benchmarks by a part of their names, ``--pairs`` sets the number of pairs 
 
 ``python benchmarks/side_by_side.py . --without lzfoo`` compares this checkout with itself, with the
 pure twin in place of that kernel: the saving of the compiled one.  ``--kernels`` does so for each
-kernel in turn, and prints its saving, in percent of every whole path.  ``--recording`` prints the
-cost of two paths by themselves and with all their ends recorded, and the ratio.
+kernel in turn, and prints its saving, in percent of every whole path; with ``--instructions``, of
+short ones.  ``--recording`` prints the cost of two paths by themselves and with all their ends
+recorded, and the ratio.
 
 Names used by the benchmarks may differ between checkouts; each checkout's own `two_replicators`,
 `bench_raft_core` and `test_oxen` take care of that: each process imports those of its checkout.
@@ -28,11 +29,10 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from time import process_time
 from types import FrameType
 from typing import Any
 
+import callgrind
 import driven
 
 HERE = Path(__file__).resolve()
@@ -290,6 +291,17 @@ for name, prepare in RECORDED.items():
     BENCHMARKS[f"recorded {name}"] = partial(prepare, tap=driven.recorded)
 
 
+SHORT: dict[str, Callable[[], Work]] = {
+    "short point2point, 200 of 100 bytes": partial(driven.point2point, 200, 100),
+    "short p2panda, 200 operations": partial(driven.p2panda, 200),
+    "short ssb, 200 messages": partial(driven.ssb, 200),
+}
+"""Paths that are short enough for counting instructions."""
+BENCHMARKS.update(SHORT)
+SAVING = (tuple(f"driven {name}" for name in driven.WORKS), tuple(SHORT))
+"""Paths on which savings of kernels are measured, and those on which they are counted."""
+
+
 def seconds_of(work: Work) -> float:
     start = process_time()
     work()
@@ -337,8 +349,17 @@ def uses_a_twin(work: Work) -> float:
     return float(found)
 
 
+def marked(work: Work) -> float:
+    """Nothing but marks: instructions are counted from outside."""
+    callgrind.mark()
+    work()
+    callgrind.mark()
+    return 0.0
+
+
 MEASURES: dict[str, Callable[[Work], float]] = {
     "seconds": seconds_of,
+    "marked": marked,
     "lines": lines_of,
     "twin": uses_a_twin,
 }
@@ -367,18 +388,6 @@ def serve(without: str) -> None:
         print(MEASURES[measure](work), flush=True)
 
 
-_CACHEGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
-
-# Whether the C library returns memory to the system, and asks for it again, is luck: it depends on
-# the last object on the heap, and may make a round half as long again.
-_ENVIRONMENT = {
-    "PYTHONHASHSEED": "0",
-    "MALLOC_TOP_PAD_": str(1 << 26),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 28),
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 28),
-}
-
-
 class Worker:
     """A process that runs the benchmarks in one checkout."""
 
@@ -386,7 +395,7 @@ class Worker:
         source = checkout / "src"
         paths = [source, *(checkout / name for name in ("benchmarks", "examples")), HERE.parent]
         path = os.pathsep.join(map(str, paths))
-        self._environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": path}
+        self._environment = {**os.environ, **callgrind.ENVIRONMENT, "PYTHONPATH": path}
         self._serve = [sys.executable, "-P", str(HERE), "--serve", ".", "--without", without]
         self._process = subprocess.Popen(
             self._serve,
@@ -405,9 +414,7 @@ class Worker:
     def measure(self, what: str, name: str) -> float | None:
         """The cost of one round; ``None`` if this checkout lacks something it needs."""
         if what == "instructions":
-            with ThreadPoolExecutor() as threads:
-                once, twice = threads.map(partial(self._instructions, name), (1, 2))
-            return twice - once
+            return self.instructions([name])[name]
         assert self._process.stdin is not None
         self._process.stdin.write(f"{what} {name}\n")
         self._process.stdin.flush()
@@ -415,18 +422,11 @@ class Worker:
         assert answer, f"{name} failed"
         return None if answer.startswith("-") else float(answer)
 
-    def _instructions(self, name: str, rounds: int) -> int:
-        """Those of a whole process that does this many rounds."""
-        done = subprocess.run(
-            [*_CACHEGRIND, *self._serve],
-            env=self._environment,
-            input=f"seconds {name}\n" * rounds,
-            capture_output=True,
-            text=True,
-        )
-        found = re.search(r"I +refs: +([\d,]+)", done.stderr)
-        assert found, done.stderr
-        return int(found[1].replace(",", ""))
+    def instructions(self, names: Sequence[str]) -> dict[str, float]:
+        """Those of a round of each, after another round that fills caches."""
+        said = "".join(f"seconds {name}\nmarked {name}\n" for name in names)
+        parts = callgrind.parts(self._serve, said=said, environment=self._environment)
+        return dict(zip(names, (float(part.total()) for part in parts[1::2]), strict=False))
 
     def end(self) -> None:
         self._process.communicate()
@@ -486,17 +486,23 @@ def tell_savings(arguments: argparse.Namespace) -> None:
     """
     from culm.kernels import NAMES
 
-    paths = [path for path in driven.WORKS if arguments.only in path]
+    counts = arguments.what == "instructions"
+    paths = [path for path in SAVING[counts] if arguments.only in path]
     for number, path in enumerate(paths, 1):
         print(f"{number}: {path}")
     print(f"{'':<14}", *(f"{number:>6}" for number in range(1, len(paths) + 1)))
     here = Worker(HERE.parents[1])
+    counted = here.instructions(paths) if counts else {}
     for kernel in NAMES:
         there = Worker(HERE.parents[1], without=kernel)
-        print(f"{kernel:<14}", end="", flush=True)
-        for path in paths:
-            print(f"{saving(here, there, f'driven {path}', arguments):>7}", end="", flush=True)
-        print()
+        used = [path for path in paths if there.measure("twin", path)]
+        if counted and used:
+            slower = there.instructions(used)
+            savings = {path: 1 - counted[path] / slower[path] for path in used}
+        else:
+            savings = {path: saving(here, there, path, arguments) for path in used}
+        told = (f"{100 * savings[path]:.1f}" if path in used else "-" for path in paths)
+        print(f"{kernel:<14}" + "".join(f"{each:>7}" for each in told), flush=True)
         there.end()
     here.end()
 
@@ -522,12 +528,10 @@ def tell_recording(arguments: argparse.Namespace) -> None:
     worker.end()
 
 
-def saving(here: Worker, there: Worker, name: str, arguments: argparse.Namespace) -> str:
-    if not there.measure("twin", name):
-        return "-"
+def saving(here: Worker, there: Worker, name: str, arguments: argparse.Namespace) -> float:
     warm_up(here, there, arguments.what, name)
     found = measured(here, there, arguments.what, name, arguments.pairs)
-    return f"{100 * median(1 - ours / theirs for ours, theirs in found):.1f}"
+    return median(1 - ours / theirs for ours, theirs in found)
 
 
 def read_arguments() -> argparse.Namespace:

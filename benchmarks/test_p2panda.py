@@ -35,10 +35,10 @@ def end(name: bytes, peer: bytes, store: MemoryStore, mode: Mode) -> End:
     return End(replicator, store)
 
 
-def written() -> MemoryStore:
+def written(count: int = OPERATIONS) -> MemoryStore:
     store = MemoryStore()
     author = Author(SigningKey(bytes(32)), store)
-    for number in range(OPERATIONS // PER_DOCUMENT):
+    for number in range(count // PER_DOCUMENT):
         last = document = author.create(SCHEMA, {"name": f"panda {number}", "age": 0})
         for age in range(1, PER_DOCUMENT):
             last = author.update(document, {"age": age}, previous=[last])
