@@ -2,8 +2,8 @@
 
 ``python benchmarks/kernel_counts.py`` does the work.  `counted` has callgrind look at that in a
 process of its own, and tells how many instructions were carried out in the library of each kernel.
-Calls out of a kernel (to Python, libsodium, the C library) are not among them.  A busy machine counts the
-same; another compiler or another processor does not, and `built_by` names these.
+Calls out of a kernel (to Python, libsodium, the C library) are not among them.  A busy machine
+counts the same; another compiler or another processor does not, and `built_by` names these.
 """
 
 from __future__ import annotations
