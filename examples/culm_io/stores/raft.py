@@ -75,8 +75,8 @@ class RaftSqliteStore:
     applies the rest of the log again.
 
     server_id: whose store it is, which it keeps.  One with the votes and the log of another
-    server would vote again in their name, and count twice for what that one has: it is refused
-    (`sqlite3.DatabaseError`).  None: not looked at.
+        server would vote again in their name, and count twice for what that one has: it is refused
+        (`sqlite3.DatabaseError`).  None: not looked at.
     """
 
     def __init__(
