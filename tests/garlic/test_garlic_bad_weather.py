@@ -110,6 +110,28 @@ def test_each_server_has_a_place_for_one_connection_whoever_else_is_there() -> N
     assert crowded_out(machine) == []
 
 
+def test_one_that_leads_takes_the_place_of_one_that_asks_for_votes() -> None:
+    """A removed server asks without a pause, and the leader of a member may be unknown to it."""
+    asking = RequestFrame(
+        type=MessageType.REQUEST_VOTE_REQUEST, source=8, destination=1, term=1
+    ).encode()
+    machine = node(limits=Limits(links_max=1, strangers_max=1))
+    removed = machine.accepted()
+    for _ in range(3):
+        removed.receive_data(asking)
+        assert crowded_out(machine) == []
+        answer(machine)
+    leader = machine.accepted()
+    leader.receive_data(heartbeat(source=9))
+    assert crowded_out(machine) == [removed.number]
+    answer(machine)
+    for more in (asking, heartbeat(source=7)):
+        other = machine.accepted()
+        other.receive_data(more)
+        assert crowded_out(machine) == [other.number]
+    assert not leader.closed
+
+
 def crowded_out(machine: Node) -> list[int]:
     ended = [event for event in events_of(machine) if isinstance(event, LinkClosed)]
     assert all(each.error and each.error.code is ErrorCode.CROWDED_OUT for each in ended)

@@ -55,6 +55,7 @@ class Link:
         self.extensions: frozenset[Extension] = frozenset()
         self.established = handshake is None
         self.closed = False
+        self.leads = False  # the peer has asked as a leader last
         self._wake = wake  # called when there may be events
         self._server_id = server_id
         self._users = users
@@ -132,6 +133,11 @@ class Link:
         """The time of the last byte, if that was not after `before` and we owe no answer."""
         return None if self._slots or self._moved_at > before else self._moved_at
 
+    @property
+    def outbid(self) -> bool:
+        """Whether a leader may have its place: the peer asks for no more than votes, or reads."""
+        return not self.leads and not self._slots
+
     def rest(self) -> None:
         """Note that all movement of bytes has been reported."""
         self._stirred = False
@@ -172,6 +178,7 @@ class Link:
                 raise RemoteProtocolError(ErrorCode.WRONG_DESTINATION, str(request.destination))
             self.peer = request.source
         message = self._translator.decode_request(request, slot)
+        self.leads = type(message) in m.LEADER_REQUESTS
         self._slots.append(slot)
         return message
 

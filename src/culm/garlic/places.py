@@ -17,8 +17,8 @@ class Places:
     strangers.
 
     guests_max, strangers_max
-        Their numbers of places.  An idle guest makes way for another, the oldest stranger for the
-        next one.
+        Their numbers of places.  An idle guest makes way for another, any that does not lead for
+        one that does, and the oldest stranger for the next one.
     """
 
     def __init__(self, guests_max: int, strangers_max: int) -> None:
@@ -65,9 +65,15 @@ class Places:
                 self._servers[server] = link
                 return host
         idle = self.authenticated(link, before)
-        if link.number in self._strangers:
+        if link.number not in self._strangers:
+            return idle
+        # Our leader may be unknown here, and a removed server ask for votes without a pause.
+        outbid = next((guest for guest in self._guests.values() if guest.outbid), None)
+        if outbid is None or not link.leads:
             raise RemoteProtocolError(ErrorCode.CROWDED_OUT)
-        return idle
+        del self._guests[outbid.number]
+        self._guests[link.number] = self._strangers.pop(link.number)
+        return outbid
 
     def ended(self, link: Link) -> None:
         """Free the link's place."""

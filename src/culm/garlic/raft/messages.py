@@ -242,6 +242,11 @@ EXTENSION_OF: dict[type[RaftRequest], Extension] = {
     ForwardRequest: Extension.FORWARD,
 }
 
+# Requests that only a leader sends.
+LEADER_REQUESTS: frozenset[type[RaftRequest]] = frozenset(
+    (AppendRequest, SnapshotRequest, JoinRequest, SyncRequest, LeaveRequest, TransferRequest)
+)
+
 # Requests from outside of the cluster, whose terms mean nothing.
 CLIENT_REQUESTS: frozenset[type[RaftRequest]] = frozenset(
     (ClientRequest, AddServerRequest, RemoveServerRequest)
