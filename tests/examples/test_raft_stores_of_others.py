@@ -62,6 +62,18 @@ def copy_of_another(folder: Path) -> None:
     (folder / "node-1.started").unlink()
 
 
+def empty(folder: Path) -> None:
+    """As a copy that had no room."""
+    (folder / "node-1.sqlite").write_bytes(b"")
+    (folder / "node-1.started").unlink()
+
+
+def other_file(folder: Path) -> None:
+    """So short that SQLite takes it for an empty one."""
+    (folder / "node-1.sqlite").write_bytes(b"no store")
+    (folder / "node-1.started").unlink()
+
+
 def lose_all(folder: Path) -> None:
     """With the disk, on which the mark was as well."""
     for path in folder.glob("node-1.*"):
@@ -71,6 +83,8 @@ def lose_all(folder: Path) -> None:
 HARM = {
     "swapped": (swap, "it is that of server 2"),
     "copied": (copy_of_another, "it is that of server 2"),
+    "empty": (empty, "the store of server 1 is lost"),
+    "another file": (other_file, "file is not a database"),
     "all is lost": (lose_all, "the store of server 1 is lost"),
 }
 

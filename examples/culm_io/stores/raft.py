@@ -28,6 +28,7 @@ from culm.garlic.raft import (
 )
 from culm.garlic.store import restored
 from culm.machine import Effect, ProtocolError
+from culm_io.stores.files import refuse_other_files
 from culm_io.stores.wal_tags import refuse_foreign_wal, tag
 
 __all__ = ["RaftSqliteStore"]
@@ -89,7 +90,8 @@ class RaftSqliteStore:
     ) -> None:
         self._machine = machine
         self._limits = Limits()
-        refuse_foreign_wal(Path(path))
+        refuse_other_files(path)
+        refuse_foreign_wal(path)
         # One thread at a time: the node's driver sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from culm.ssb.ebt import Head, Message, PeerClock, StoredFeeds
 from culm.ssb.store import CLOCKS_MAX, FeedStore
+from culm_io.stores.files import refuse_other_files
 from culm_io.stores.wal_tags import refuse_foreign_wal, tag
 
 __all__ = ["SsbSqliteStore"]
@@ -51,6 +52,7 @@ class SsbSqliteStore(FeedStore):
 
     def __init__(self, path: Path, *, clocks_max: int = CLOCKS_MAX) -> None:
         self._clocks_max = clocks_max
+        refuse_other_files(path)
         refuse_foreign_wal(path)
         # One thread at a time: the peer's driver sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

@@ -205,7 +205,7 @@ class Farm:
         """
         store = self.folder / f"node-{number}.sqlite"
         had_one = number in self.data.get("started", ()) or self._mark_of(store).exists()
-        if had_one and not store.exists():
+        if had_one and not (store.exists() and store.stat().st_size):
             raise ImpossibleError(
                 f"the store of server {number} is lost: put it back, or remove that server and"
                 " add one with a new number"
