@@ -119,8 +119,8 @@ class Delivered(Event):
 
     `message` is the number that the sending call returned; a broadcast is delivered to each
     peer separately.  The peer has acknowledged the datagram, or the message in order and all
-    before it: its node has handed them to its user.  The protocol does not reveal whether that
-    user has processed them.
+    before it: its node has handed them to its user or, if it had given us up, does so when it has
+    joined again.  The protocol does not reveal whether that user has processed them.
     """
 
     peer: bytes
