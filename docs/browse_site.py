@@ -3,9 +3,9 @@
 Every page is opened in a light and a dark window, and those at the top on the screen of a telephone
 too. Wrong is what a reader would run into: a script that fails, a picture that is not drawn, a
 request that leaves the site, a page that is wider than the window, a table of few columns that is
-cut off, a name in a table that is broken within a word, a search that finds nothing, and labels of
-a diagram that lie on one another. Pictures of all that was seen go to ``screenshots`` beside the
-site, for people to look at.
+cut off, a title or a name in a table that is broken within a word, a search that finds nothing, and
+labels of a diagram that lie on one another. Pictures of all that was seen go to ``screenshots``
+beside the site, for people to look at.
 
 It needs playwright, from PyPI, and a Chromium: the one that ``CULM_BROWSER`` names, one on the
 path (on Debian: ``apt install chromium-headless-shell``), or playwright's own. Where there is none,
@@ -80,8 +80,8 @@ WIDE = """(() => {
 CUT = """[...document.querySelectorAll('.table-wrapper')]
     .filter(e => e.scrollWidth > e.clientWidth + 1 && e.querySelector('tr').cells.length <= 3)
     .map(e => e.textContent.trim().replace(/\\s+/g, ' ').slice(0, 60))"""
-# Names in tables that are broken within a word.
-BROKEN = r"""[...document.querySelectorAll('.table-wrapper code')].flatMap(code => {
+# Names in tables, and titles, that are broken within a word.
+BROKEN = r"""[...document.querySelectorAll('.table-wrapper code, h1')].flatMap(code => {
     const texts = document.createTreeWalker(code, NodeFilter.SHOW_TEXT), found = [];
     for (let text; (text = texts.nextNode());)
         for (const word of text.data.matchAll(/[a-z0-9]+/gi)) {

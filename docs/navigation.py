@@ -1,7 +1,7 @@
 """Sphinx extension: the tree of all pages is made once; each page has it with its own place marked.
 
-Sphinx itself makes it anew for every page, from the tables of contents of all of them.  In tables a
-name may break between its parts, where a telephone has no room for it.
+Sphinx itself makes it anew for every page, from the tables of contents of all of them.  In tables
+and titles a name may break between its parts, where a telephone has no room for it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the tests look at trees without it
 _TAG = re.compile(r"<(/?)(ul|li|a)\b[^>]*>")
 _HREF = re.compile(r'(?<= href=")[^"]*')
 _CELL = re.compile(r"<td.*?</td>", re.DOTALL)
+_TITLE = re.compile(r"(?<=<h1>)[^<]+")
 _CODE = re.compile(r'(?<=<span class="pre">)[^<]+')
 _BETWEEN_PARTS = re.compile(r"(?<=\w[._(=])(?=\w)")
 _CLASSES = re.compile(r'(?<= class=")[^"]*')
@@ -78,12 +79,15 @@ def share(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: 
 
 
 def breakable(html: str) -> str:
-    """A page on which code in tables may break between the parts of a name."""
+    """A page on which titles, and code in tables, may break between the parts of a name."""
+
+    def between_parts(text: re.Match[str]) -> str:
+        return _BETWEEN_PARTS.sub("<wbr>", text[0])
 
     def in_cell(cell: re.Match[str]) -> str:
-        return _CODE.sub(lambda code: _BETWEEN_PARTS.sub("<wbr>", code[0]), cell[0])
+        return _CODE.sub(between_parts, cell[0])
 
-    return _CELL.sub(in_cell, html)
+    return _TITLE.sub(between_parts, _CELL.sub(in_cell, html))
 
 
 def finish(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: object) -> None:

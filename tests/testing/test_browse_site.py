@@ -22,6 +22,8 @@ TABLE = """<div class="table-wrapper" style="overflow-x: auto">
 NAMES = """<div class="table-wrapper"><table><td style="display: block; width: 6em">
 <code style="overflow-wrap: anywhere; font: 16px monospace">{}</code></table></div>"""
 
+TITLE = '<h1 style="width: 8em; overflow-wrap: break-word; font: 16px monospace">{}</h1>'
+
 
 @pytest.fixture(scope="module")
 def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browse_site.Visit]:
@@ -46,6 +48,8 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browse_site.Visi
         (TABLE.format("<td>one<td>two<td>three<td>four"), None),
         (NAMES.format("a_name<wbr>.ofparts"), None),
         (NAMES.format("a_name.ofparts"), "broken in a word: a_name.ofparts"),
+        (TITLE.format("by a symptom"), None),
+        (TITLE.format("by troubleshooting"), "broken in a word: by troubleshooting"),
         ('<div style="overflow-x: auto"><div style="width: 900px">wide</div></div>', None),
     ],
 )

@@ -163,8 +163,10 @@ def test_the_tree_of_pages_is_marked_and_led_from_where_it_is_seen() -> None:
     )
 
 
-def test_code_in_a_table_may_break_between_the_parts_of_names_and_nowhere_else() -> None:
+def test_titles_and_code_in_a_table_may_break_between_the_parts_of_names_and_nothing_else() -> None:
     whole = '<span class="pre">a.b_c(d=1.5) &lt;x._y&gt; ...</span>'
     parts = '<span class="pre">a.<wbr>b_<wbr>c(<wbr>d=<wbr>1.<wbr>5) &lt;x.<wbr>_y&gt; ...</span>'
     cell = f"<p>{whole}</p><table><td>a.b {{}}</td></table>"
     assert navigation.breakable(cell.format(whole)) == cell.format(parts)
+    title = "<h1>culm.{}oxen<a>#</a></h1><p>culm.oxen</p>"
+    assert navigation.breakable(title.format("")) == title.format("<wbr>")
