@@ -198,18 +198,18 @@ def heading(text: str, line: str) -> str:
 
 
 def pages() -> dict[str, str]:
-    """All pages by their names; a package's page has its modules, and leads to its packages."""
+    """All pages by their names; a package's page leads to its packages, and has its modules."""
     names = [module.__name__ for module in modules()]
     made = {}
     for package in filter(is_package, names):
         inside = [name for name in names if name.rpartition(".")[0] == package]
         text = [heading(package, "="), Section(package).text(titles=True)]
-        for module in inside:
-            if not is_package(module):
-                text += [heading(module, "-"), Section(module).text(titles=False)]
         below = [f"   {name}\n" for name in inside if is_package(name)]
         if below:
             text.append(".. toctree::\n   :maxdepth: 1\n\n" + "".join(below))
+        for module in inside:
+            if not is_package(module):
+                text += [heading(module, "-"), Section(module).text(titles=False)]
         made[package] = "\n".join(text)
     return made
 

@@ -1,4 +1,5 @@
-/* Search: pages that explain come first, then the reference, then why things are as they are. */
+/* Search: pages that explain come first, then the reference, then why things are as they are, and
+   what has changed. */
 var Scorer = {
   objNameMatch: 11,
   objPartialMatch: 1,
@@ -9,5 +10,5 @@ var Scorer = {
   term: 5,
   partialTerm: 2,
   score: ([page, , , , score]) =>
-    score - (/^decisions\//.test(page) ? 60 : /^api\/|-configs$/.test(page) ? 40 : 0),
+    score - (/^(decisions\/|changes$)/.test(page) ? 60 : /^api\/|-configs$/.test(page) ? 40 : 0),
 };
