@@ -253,10 +253,12 @@ def point2point_cores(effort: Effort) -> Contest:
 
 
 @contextmanager
-def point2point_large(effort: Effort) -> Contest:
+def point2point_large(effort: Effort, *, bytes_of: Callable[[int], bytes]) -> Contest:
     from test_point2point import BULK, written
 
-    payloads = [Random(number).randbytes(1 << 20) for number in range(max(2, effort.amount(32)))]
+    size = max(2, effort.amount(32)) << 20
+    data = bytes_of(size)
+    payloads = [data[start : start + (1 << 20)] for start in range(0, size, 1 << 20)]
     entries = written(payloads)
 
     def hash_all() -> None:
@@ -567,7 +569,15 @@ CLAIMS: tuple[Claim, ...] = (
         "BLAKE2b alone",
         "MiB/s",
         0.8,
-        point2point_large,
+        partial(point2point_large, bytes_of=Random(1).randbytes),
+    ),
+    Claim(
+        "Point-2-Point, payloads of 1 MiB that shrink",
+        "32 payloads of JSON lines, both ends in one process, limits for bulk",
+        "BLAKE2b alone",
+        "MiB/s",
+        0.2,
+        partial(point2point_large, bytes_of=readings),
     ),
     Claim(
         "Point-2-Point, processor time of a block",

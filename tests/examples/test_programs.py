@@ -224,7 +224,8 @@ def prepare(folder: Path, port: int) -> None:
     """The start of all cases: a directory, an empty store, a cluster that does not answer."""
     (folder / "source").mkdir()
     (folder / "source" / "file").write_text("content")
-    cluster = {"tls": False, "founders": [1], "password": "", "nodes": {"1": {"control": port}}}
+    nodes = {"1": {"raft": port, "control": port}}
+    cluster = {"tls": False, "founders": [1], "password": "", "nodes": nodes}
     (folder / "cluster.json").write_text(json.dumps(cluster))
     (folder / "tmp").mkdir()
 
