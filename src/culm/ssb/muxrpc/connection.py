@@ -173,7 +173,7 @@ class Connection(StreamBase[ConnectionEvent]):
 
     def _step(self) -> ConnectionEvent | None:
         if self._table.given_up:
-            return CallEnded(number=self._table.given_up.pop(0))
+            return CallEnded(number=self._table.given_up.popleft())
         while (header := peek_header(self._inbox)) is not None:
             if not header.size and self._inbox.peek(HEADER_SIZE) == GOODBYE:
                 self._inbox.consume(HEADER_SIZE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from culm.buffer import Queue
 from culm.ssb import history
 from culm.ssb.ebt import Replicator
 from culm.ssb.history import EarlyRoom
@@ -43,5 +44,5 @@ class Context:
     early_room: EarlyRoom
     time: LocalTime
     verifier: FrameVerifier | None
-    events: list[LinkEvent] = field(default_factory=list[LinkEvent])
+    events: Queue[LinkEvent] = field(default_factory=Queue[LinkEvent])
     sessions: dict[int, int] = field(default_factory=dict[int, int])

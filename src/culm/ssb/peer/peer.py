@@ -9,6 +9,7 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
 from culm.arguments import check_bytes, check_type
+from culm.buffer import Queue
 from culm.machine import (
     Closed,
     ContractErrorCode,
@@ -201,7 +202,7 @@ class Peer(LinkedMachine[PeerEvent]):
         self._own = OwnFeed(self._core, restored=restored, confirm_s=timing.confirm_s, now=now)
         self._ending: Closed | None = None  # the replicator has ended
         self._closed: Closed | None = None
-        self._events: list[LinkEvent] = []  # hardly ever any: a `deque` is ten times as large
+        self._events: Queue[LinkEvent] = Queue()
         self._early_room = EarlyRoom(size_max=limits.early_size_max)
         self._verifier = _verifier_of(self._core, limits.verifying_max, hmac_key)
         self._links = Links(
@@ -378,7 +379,7 @@ class Peer(LinkedMachine[PeerEvent]):
     def next_event(self) -> PeerEvent | None:
         while self._closed is None:
             if self._events:
-                return self._events.pop(0)
+                return self._events.popleft()
             if self._own.restored and self._own.look():
                 return OwnFeedConfirmed(last=self._core.stored(self.me))
             event = self._core.next_event()
