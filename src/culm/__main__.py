@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 from textwrap import wrap
 
 import culm
-from culm.exits import ExitStatus
+from culm.exits import ExitStatus, end_with
 from culm.kernels import IMPLEMENTATION
 from culm.machines import names
 
@@ -52,13 +50,11 @@ def _row(name: str, text: str) -> list[str]:
     )
 
 
-if __name__ == "__main__":
+def _main() -> ExitStatus:
     ArgumentParser(prog="python -m culm", description="The parts of this culm.").parse_args()
-    status = ExitStatus.DONE
-    try:
-        print(*_lines(), sep="\n", flush=True)
-    except BrokenPipeError:  # as of ``| head``
-        status = ExitStatus.UNHEARD
-        with suppress(BrokenPipeError):
-            sys.stdout.close()  # the rest has no reader
-    sys.exit(status)
+    print(*_lines(), sep="\n")
+    return ExitStatus.DONE
+
+
+if __name__ == "__main__":
+    end_with(_main)

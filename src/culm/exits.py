@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import IntEnum
-from typing import Self
+from typing import NoReturn, Self
 
 
 class ExitStatus(IntEnum):
@@ -45,3 +47,15 @@ def exits(told: Mapping[ExitStatus, str], *, endless: str = "") -> str:
     words = "; ".join(f"{status} {text}" for status, text in sorted(told.items()))
     sentence = f"Exit status: {words}; {ExitStatus.INTERRUPTED} interrupted."
     return f"{sentence} Ctrl-C is the usual end of {endless}, with 0." if endless else sentence
+
+
+def end_with(main: Callable[[], ExitStatus]) -> NoReturn:
+    """Run a command and exit with its status, in silence if its output is no longer read."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # as of ``| head``
+        status = ExitStatus.UNHEARD
+        with suppress(BrokenPipeError):
+            sys.stdout.close()  # the rest has no reader
+    sys.exit(status)

@@ -1,17 +1,7 @@
 """``python -m culm.capture``."""
 
-import sys
-from contextlib import suppress
-
 from culm.capture.command import main
-from culm.exits import ExitStatus
+from culm.exits import end_with
 
 if __name__ == "__main__":
-    try:
-        status = main()
-        sys.stdout.flush()
-    except BrokenPipeError:  # as of ``| head``
-        status = ExitStatus.UNHEARD
-        with suppress(BrokenPipeError):
-            sys.stdout.close()  # the rest has no reader
-    sys.exit(status)
+    end_with(main)
