@@ -310,12 +310,15 @@ class _Then(_OfParts):
     def data_to_send(self, size_max: int | None = None) -> bytes:
         if self._first is None:
             return self._current.data_to_send(size_max)
-        earlier = self._first.data_to_send(size_max)
-        if size_max is not None and len(earlier) == size_max:
-            return earlier
-        self._first = None
-        rest = None if size_max is None else size_max - len(earlier)
-        return earlier + self._current.data_to_send(rest)
+        pieces: list[bytes] = []
+        left = size_max
+        while piece := self._first.data_to_send(left):
+            pieces.append(piece)
+            left = None if left is None else left - len(piece)
+        if left != 0:
+            self._first = None
+            pieces.append(self._current.data_to_send(left))
+        return b"".join(pieces)
 
     @property
     def trailing_data(self) -> bytes:
