@@ -29,6 +29,7 @@ SMALL_COUNT, SMALL_SIZE = 2_000, 100
 LARGE_COUNT, LARGE_SIZE = 16, 1 << 20
 ROUNDS = 15
 READ_SIZE = 1 << 22  # the amount a driver passes on at a time
+PUMP_SIZE = 1 << 16  # the same, by default, for the drivers with a pump
 
 DEFAULTS = ReplicatorLimits()
 # For large payloads on a fast line: a packet is a whole payload, and a few fit into the window.
@@ -57,11 +58,11 @@ def an_end(role: Role, entries: Sequence[NewEntry], limits: ReplicatorLimits) ->
 
 
 def replicate(
-    entries: Sequence[NewEntry], limits: ReplicatorLimits
+    entries: Sequence[NewEntry], limits: ReplicatorLimits, size_max: int = READ_SIZE
 ) -> tuple[Callable[[], None], End]:
     """The work of bringing `entries` into an empty store, and the end that receives them."""
     source, target = an_end(Role.REACTIVE, entries, limits), an_end(Role.PROACTIVE, [], limits)
-    return lambda: exchange(source, target, size_max=READ_SIZE), target
+    return lambda: exchange(source, target, size_max=size_max), target
 
 
 def ratio_to(
@@ -69,12 +70,13 @@ def ratio_to(
     entries: Sequence[NewEntry],
     alone: Callable[[], object],
     limits: ReplicatorLimits = DEFAULTS,
+    size_max: int = READ_SIZE,
 ) -> float:
     """The speed of replicating, as a share of that of `alone`."""
     ratios: list[float] = []
 
     def a_round() -> None:
-        work, target = replicate(entries, limits)
+        work, target = replicate(entries, limits, size_max)
         taken = seconds(work)
         head = target.store.head(entries[0].entry.log)
         assert head is not None
@@ -103,18 +105,19 @@ def test_small_entries_against_verifying_their_signatures(
 
 
 @pytest.mark.parametrize(
-    ("kind", "limits"),
+    ("kind", "limits", "size_max"),
     [
-        ("random", BULK),
-        ("records", BULK),
-        ("random", DEFAULTS),
-        ("records", DEFAULTS),
-        ("log", BULK),
+        ("random", BULK, READ_SIZE),
+        ("records", BULK, READ_SIZE),
+        ("random", DEFAULTS, READ_SIZE),
+        ("records", DEFAULTS, READ_SIZE),
+        ("log", BULK, READ_SIZE),
+        ("random", DEFAULTS, PUMP_SIZE),
     ],
-    ids=["random", "records", "random-defaults", "records-defaults", "log"],
+    ids=["random", "records", "random-defaults", "records-defaults", "log", "random-pump"],
 )
 def test_large_payloads_against_hashing_them(
-    benchmark: BenchmarkFixture, kind: str, limits: ReplicatorLimits
+    benchmark: BenchmarkFixture, kind: str, limits: ReplicatorLimits, size_max: int
 ) -> None:
     """Random bytes travel raw, the others compressed; log lines for comparison only.
 
@@ -128,8 +131,9 @@ def test_large_payloads_against_hashing_them(
         for payload in payloads:
             hashlib.blake2b(payload).digest()
 
-    ratio = ratio_to(benchmark, entries, hash_all, limits)
+    ratio = ratio_to(benchmark, entries, hash_all, limits, size_max)
     named = "default limits" if limits is DEFAULTS else "limits for bulk"
+    named += "" if size_max == READ_SIZE else f", {size_max >> 10} KiB at a time"
     print(f"\n{kind} payloads of 1 MiB, {named}: {ratio:.2f} of BLAKE2b")
     if limits is BULK and kind != "log":
         assert ratio >= LARGE_RATIO_MIN

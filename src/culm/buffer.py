@@ -105,11 +105,12 @@ class ReceiveBuffer:
 
     def take_view(self, size: int) -> bytes | memoryview:
         """Like `take`, for callers that use the bytes at once: copied only where needed."""
-        if type(self._data) is bytearray:
+        data, start = self._data, self._start
+        whole = type(data) is bytes and not start and size >= len(data)  # not copied, either
+        if whole or type(data) is bytearray:
             return self.take(size)
-        view = memoryview(self._data)[self._start : self._start + size]
         self.consume(size)
-        return view
+        return memoryview(data)[start : start + size]
 
     def consume(self, size: int) -> None:
         """Drop the `size` oldest bytes, or all if there are fewer."""
@@ -151,11 +152,19 @@ def _copied(data: Buffer) -> bytearray:
 
 _SMALL_SIZE_MAX = 32  # an object of its own takes more than that, on top of the piece
 
+LARGE_SIZE_MIN = 1 << 19
+"""From this size on a copy takes longer than another call: such a piece leaves by itself."""
+
 
 class _Joined(bytearray):
     """Small pieces joined to one, to which more can be added until it is taken."""
 
     __slots__ = ()
+
+
+def is_large(data: Buffer) -> bool:
+    """Whether these bytes leave by themselves, and so need not be copied."""
+    return len(data) >= LARGE_SIZE_MIN and type(data) is bytes
 
 
 class Outbox:
@@ -200,6 +209,24 @@ class Outbox:
     def take(self, size_max: int | None = None) -> bytes:
         """Remove and return at most `size_max` bytes (everything by default)."""
         return b"".join(self.take_pieces(size_max))
+
+    def take_part(self, size_max: int | None = None) -> bytes:
+        """Like `take`, but within `size_max` a large piece leaves by itself, not copied."""
+        if size_max is not None and min(size_max, self.size) >= LARGE_SIZE_MIN:
+            size_max = self.first_size(size_max)
+        return self.take(size_max)
+
+    def first_size(self, size_max: int) -> int:
+        """The size of the bytes before a large piece, or of that piece, if it fits by itself."""
+        before = 0
+        for piece in self._pieces:
+            size = len(piece)
+            if size <= size_max and is_large(piece):
+                return before or size
+            before += size
+            if before >= size_max:
+                break
+        return size_max
 
     def take_pieces(self, size_max: int | None = None) -> list[Buffer]:
         """Like `take`, but leave the bytes in their pieces, cut and not copied."""

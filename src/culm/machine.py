@@ -228,8 +228,9 @@ class StreamMachine(Machine[E_co], Protocol[E_co]):
         """Take at most `size_max` bytes for the peer (by default all that there are).
 
         A piece is empty only if nothing is left, or if `size_max` is 0, which takes nothing and
-        changes nothing.  Raises `TypeError` or `ValueError` if that is not a size; nothing is
-        taken then.
+        changes nothing.  If `size_max` is given, it may be smaller although more is left: large
+        bytes leave by themselves, as they are.  Raises `TypeError` or `ValueError` if that is not
+        a size; nothing is taken then.
         """
         ...
 
@@ -471,7 +472,7 @@ class StreamBase(_StreamOf[E_co], ABC):
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         check_size_max(size_max)
-        return self._outbox.take(size_max)
+        return self._outbox.take_part(size_max)
 
     @property
     def trailing_data(self) -> bytes:

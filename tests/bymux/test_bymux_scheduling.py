@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from array import array
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 from bymux_support import (
@@ -265,6 +266,29 @@ def test_queued_data_is_not_copied(kind: type) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 50_000
+
+
+def test_a_large_piece_has_a_write_of_its_own_and_leaves_as_it_is() -> None:
+    connection = connect({0: FREE}, limits=Limits(write_size_max=MEBIBYTE))
+    large = bytes(MEBIBYTE)
+    for data in (b"before", large, b"after"):
+        connection.stream(0).send_data(data)
+    pieces = [connection.data_to_send(2 * MEBIBYTE) for _ in range(3)]
+    assert b"".join(pieces) == write(0, b"before") + write(0, large) + write(0, b"after")
+    assert pieces[1] is large
+
+
+def test_a_large_piece_is_cut_where_credit_or_room_is_short() -> None:
+    large = Random(1).randbytes(MEBIBYTE)
+    for size_max, allowed in ((16384, MEBIBYTE), (2 * MEBIBYTE, 700_000)):
+        connection = connect({0: (allowed, 0)}, limits=Limits(write_size_max=size_max))
+        connection.stream(0).send_data(large)
+        taken: list[bytes] = []
+        while data := connection.data_to_send(2 * MEBIBYTE):
+            taken.append(data)
+        sent = large[:allowed]
+        parts = [sent[at : at + size_max] for at in range(0, len(sent), size_max)]
+        assert b"".join(taken) == b"".join(write(0, part) for part in parts)
 
 
 def test_views_are_sent_byte_for_byte() -> None:

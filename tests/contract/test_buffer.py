@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from array import array
 from collections.abc import Callable
+from random import Random
 from sys import getsizeof
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from culm.buffer import Buffer, Outbox, ReceiveBuffer, check_size_max
+from culm.buffer import LARGE_SIZE_MIN, Buffer, Outbox, ReceiveBuffer, check_size_max
 from culm.machines.memory import retained_size
 
 pieces = st.binary(max_size=64)
@@ -144,6 +145,12 @@ class OutboxTwin(RuleBasedStateMachine):
         assert type(taken) is bytes
         self.twin = self.twin[size:]
 
+    @rule(size_max=st.none() | sizes)
+    def take_part(self, size_max: int | None) -> None:
+        size = len(self.twin) if size_max is None else size_max
+        assert self.outbox.take_part(size_max) == self.twin[:size]
+        self.twin = self.twin[size:]
+
     @rule(size_max=sizes)
     def take_pieces(self, size_max: int) -> None:
         assert b"".join(self.outbox.take_pieces(size_max)) == self.twin[:size_max]
@@ -198,6 +205,8 @@ def test_receive_buffer_copies_nothing_that_comes_when_it_is_empty() -> None:
     buffer.append(data)
     assert buffer.take(200) is data
     buffer.append(data)
+    assert buffer.take_view(200) is data
+    buffer.append(data)
     buffer.consume(50)
     view = buffer.take_view(100)
     assert isinstance(view, memoryview)
@@ -230,6 +239,28 @@ def test_outbox_keeps_pieces_without_copying() -> None:
     assert outbox.take_pieces() == [piece]
     outbox.append(piece)
     assert outbox.take() is piece
+
+
+def test_a_large_piece_leaves_the_outbox_by_itself_as_it_came() -> None:
+    outbox, large = Outbox(), bytes(LARGE_SIZE_MIN)
+    for piece in (b"before", large, b"between", large, b"after"):
+        outbox.append(piece)
+    room = 2 * len(large)
+    taken = list(iter(lambda: outbox.take_part(room), b""))
+    assert taken == [b"before", large, b"between", large, b"after"]
+    assert taken[1] is large
+    assert taken[3] is large
+
+
+@pytest.mark.parametrize("taken", [None, LARGE_SIZE_MIN - 1, LARGE_SIZE_MIN // 3])
+def test_a_large_piece_is_joined_or_cut_as_others_are(taken: int | None) -> None:
+    """Where everything is asked for, and where there is less room."""
+    outbox, large = Outbox(), Random(1).randbytes(LARGE_SIZE_MIN)
+    for piece in (b"before", large, b"after"):
+        outbox.append(piece)
+    pieces = list(iter(lambda: outbox.take_part(taken), b""))
+    assert b"".join(pieces) == b"before" + large + b"after"
+    assert all(len(piece) == taken for piece in pieces[:-1])
 
 
 def test_outbox_cuts_views_by_bytes_whatever_their_items() -> None:

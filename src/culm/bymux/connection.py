@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from culm.arguments import check_int, check_type
-from culm.buffer import Buffer, check_size_max
+from culm.buffer import Buffer, check_size_max, is_large
 from culm.bymux.errors import ErrorCode
 from culm.bymux.events import ConnectionEvent, StreamCreated, StreamData, StreamEnded
 from culm.bymux.handles import Stream, Streams
@@ -175,23 +175,31 @@ class Connection(StreamBase[ConnectionEvent]):
         return super().read_size()
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
-        return b"".join(self.pieces_to_send(size_max))
+        check_size_max(size_max)
+        self._fill(size_max)
+        return self._outbox.take_part(size_max)
 
     def pieces_to_send(self, size_max: int | None = None) -> list[Buffer]:
-        """Like `data_to_send`, for an owner that joins them with others: nothing is copied."""
-        check_size_max(size_max)
-        self._fill(sys.maxsize if size_max is None else size_max)
+        """Like `data_to_send`, for an owner that joins them with others: nothing is copied.
+
+        Ends with a large piece, if there is one and not all is asked for.
+        """
+        self._fill(size_max)
         return self._outbox.take_pieces(size_max)
 
-    def _fill(self, size: int) -> None:
-        """Move whole packets to the outbox until it holds `size` bytes or more."""
+    def _fill(self, size_max: int | None) -> None:
+        """Move whole packets to the outbox until it holds `size_max` bytes, or a large piece."""
         scheduler, outbox = self._scheduler, self._outbox
+        size = sys.maxsize if size_max is None else size_max
         while (room := size - outbox.size) > 0:
             if scheduler.control:
                 outbox.append(scheduler.take_control(room))
             elif (stream_id := scheduler.take_turn()) is not None:
-                for piece in self._scopes[stream_id].take_write(self._limits.write_size_max):
+                pieces = self._scopes[stream_id].take_write(self._limits.write_size_max)
+                for piece in pieces:
                     outbox.append(piece)
+                if size_max is not None and is_large(pieces[-1]):
+                    return
             else:
                 return
 

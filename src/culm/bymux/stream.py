@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from culm.buffer import Buffer, Outbox
+from culm.buffer import LARGE_SIZE_MIN, Buffer, Outbox
 from culm.bymux.errors import ErrorCode
 from culm.bymux.events import ConnectionEvent, StopReadReceived, StreamCredit
 from culm.bymux.packets import INFINITE, PacketType, encode
@@ -70,6 +70,8 @@ class StreamScope(Scope):
         """Take the pieces of the next Write, its header first: it is this stream's turn."""
         assert self._unsent is not None
         size = min(size_max, self.send_credit, self.unsent_size)
+        if size >= LARGE_SIZE_MIN:
+            size = self._unsent.first_size(size)
         pieces = self._unsent.take_pieces(size)
         self.unsent_size -= size
         if self.send_credit != INFINITE:

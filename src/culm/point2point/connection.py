@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from culm.arguments import check_type
 from culm.bamboo.verify import PayloadVerifier
-from culm.buffer import Buffer, check_size_max
+from culm.buffer import Buffer, check_size_max, is_large
 from culm.bymux import INFINITE, InitialState, InitialStream, Role, StopReadReceived, StreamData
 from culm.bymux import Connection as Mux
 from culm.bymux import ConnectionEvent as MuxEvent
@@ -58,14 +58,20 @@ _DEFAULT_TIMING: Final = Timing()
 _DEFAULT_SETUP: Final = Setup()
 
 
-def _room(size_max: int | None, *, filled: bool) -> int | None:
+def _room(size_max: int | None) -> int | None:
     """Bytes of data to put into Writes when `size_max` bytes can be taken.
 
     If a Write is taken as a whole, the peer does not have to put it together again.
     """
     if size_max is None or size_max < _ROOM_MIN:
-        return 0 if filled and size_max is not None else size_max
+        return size_max
     return size_max - HEADER_SIZE_MAX
+
+
+def room_beside(pieces: Sequence[Buffer], size_max: int) -> int:
+    """Bytes that may leave with these `pieces`; none with a large one, or in little room."""
+    left = size_max - sum(map(len, pieces))
+    return 0 if left < _ROOM_MIN or is_large(pieces[-1]) else left
 
 
 def _mux_limits(limits: Limits) -> MuxLimits:
@@ -142,6 +148,7 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         self._setup = setup.within(limits.compression_window_max)
         self._in_runs = in_runs
         self._session: Negotiated | None = None
+        self._apart: Buffer = b""  # a large piece, the next to leave
         self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, as_it_comes=in_runs)
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
@@ -199,17 +206,17 @@ class Connection(StreamBase[ConnectionEvent], Openable):
     @property
     def unsent_size(self) -> int:
         """Bytes of data that wait for `data_to_send`, or for the peer's credit."""
-        return self._output.unsent_size
+        return self._output.unsent_size + len(self._apart)
 
     @property
     def taken_size(self) -> int:
         """Bytes of data that have left, with `data_to_send`, since the connection began."""
-        return self._output.flushed_total
+        return self._output.flushed_total - len(self._apart)
 
     @property
     def send_credit(self) -> int:
         """Bytes of data that the peer takes now, on top of those that wait for it."""
-        return max(0, self._data_stream.send_credit - self.unsent_size)
+        return max(0, self._data_stream.send_credit - self._output.unsent_size)
 
     @property
     def send_size(self) -> int:
@@ -278,7 +285,13 @@ class Connection(StreamBase[ConnectionEvent], Openable):
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; control data is never overtaken by later data."""
-        return b"".join(self.pieces_to_send(size_max))
+        return self.joined(self.pieces_to_send(size_max), size_max)
+
+    def joined(self, pieces: list[Buffer], size_max: int | None) -> bytes:
+        """The bytes to send now of `pieces` that have been taken: a large one goes by itself."""
+        if size_max is not None and len(pieces) > 1 and is_large(pieces[-1]):
+            self._apart = pieces.pop()
+        return b"".join(pieces)
 
     def pieces_to_send(self, size_max: int | None = None) -> list[Buffer]:
         """Like `data_to_send`, for an owner that joins them with others: nothing is copied."""
@@ -288,18 +301,27 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         while left is None or left > 0:
             if self._outbox.size:
                 more = self._outbox.take_pieces(left)
+            elif self._apart:
+                more = [self._take_apart(left)]
             else:
                 if not self._control_stream.unsent_size:
-                    self._output.feed(_room(left, filled=bool(pieces)))
+                    self._output.feed(_room(left))
                 more = self._mux.pieces_to_send(left)
             if not more:
                 break
             pieces += more
-            left = None if left is None else left - sum(map(len, more))
+            if left is not None:
+                left = room_beside(more, left)
         if pieces:
             self._timeouts.taken(sum(map(len, pieces)))
             self._control.tell_freed()
         return pieces
+
+    def _take_apart(self, size_max: int | None) -> Buffer:
+        apart, self._apart = self._apart, b""
+        if size_max is not None and size_max < len(apart):
+            apart, self._apart = memoryview(apart)[:size_max], memoryview(apart)[size_max:]
+        return apart
 
     # Time.
 

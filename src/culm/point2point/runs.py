@@ -146,8 +146,8 @@ class PayloadBody:
         if room < self.piece_size_max and decompressor.pending:
             unread = 0  # which lets a copy go on, and is read after it
         try:
-            packed = self._inbox.peek(unread)
-            data, read = decompressor.decode(packed, 0, min(room, self.piece_size_max))
+            with self._inbox.view()[:unread] as packed:
+                data, read = decompressor.decode(packed, 0, min(room, self.piece_size_max))
             self._inbox.consume(read)
             self._left -= read
             self._allowance += self._factor * read - len(data)
@@ -379,8 +379,16 @@ def write_run(
     return _pieces_of(packets), dict(zip(count(due.seqnum), hashes, strict=False))
 
 
-def _pieces_of(packets: Sequence[bytes]) -> tuple[bytes, ...]:
-    """The bytes in few pieces, without a copy of a large payload at the end."""
-    if not packets or len(packets[-1]) < _APART_SIZE_MIN:
+def _pieces_of(packets: Sequence[bytes]) -> Sequence[bytes]:
+    """The bytes in few pieces, without a copy of large payloads."""
+    if not packets or max(map(len, packets)) < _APART_SIZE_MIN:
         return (b"".join(packets),)
-    return b"".join(packets[:-1]), packets[-1]
+    pieces: list[bytes] = []
+    small: list[bytes] = []
+    for packet in packets:
+        if len(packet) < _APART_SIZE_MIN:
+            small.append(packet)
+        else:
+            pieces += b"".join(small), packet
+            small.clear()
+    return (*pieces, b"".join(small)) if small else pieces

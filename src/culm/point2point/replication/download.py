@@ -13,7 +13,7 @@ from culm.bamboo.errors import Reason
 from culm.bamboo.records import NewEntry, StoredEntry, StoreError
 from culm.bamboo.staging import StagedPayload, Writing
 from culm.bamboo.verify import PayloadVerifier
-from culm.buffer import Queue, ReceiveBuffer
+from culm.buffer import Outbox, Queue
 from culm.effects import Place, StoreWork
 from culm.intervals import Intervals
 from culm.machine import Event
@@ -236,7 +236,7 @@ class Download:
         self.batches = _Batches(request, shared)
         self._entry: Entry | None = None  # whose payload is coming in
         self._is_stored = False  # it was before
-        self._received = ReceiveBuffer()  # of that payload, not written
+        self._received = Outbox()  # of that payload, not written
         self._staging: StagedPayload | None = None  # of that payload, once it is too large
         if begun is not None:
             self._expect(begun.entry, begun.size, begun)

@@ -14,7 +14,7 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer, Queue
 from culm.effects import StoreWork
 from culm.machine import Event, LocalProtocolError
-from culm.point2point.connection import Connection
+from culm.point2point.connection import Connection, room_beside
 from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
 from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
@@ -140,13 +140,14 @@ class Transfers:
     def pieces_to_send(self, size_max: int | None) -> list[Buffer]:
         """Take bytes for the peer; while there is room for more, choose more to send."""
         pieces = self._connection.pieces_to_send(size_max)
-        left = None if size_max is None else size_max - sum(map(len, pieces))
+        left = room_beside(pieces, size_max) if pieces and size_max is not None else size_max
         while (left is None or left > 0) and self.send_some():
             more = self._connection.pieces_to_send(left)
             if not more:
                 break
             pieces += more
-            left = None if left is None else left - sum(map(len, more))
+            if left is not None:
+                left = room_beside(more, left)
         return pieces
 
     def send_some(self) -> bool:

@@ -174,7 +174,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         pieces = self._transfers.pieces_to_send(size_max)
         if self._inputs:
             self._logs.settle()
-        return b"".join(pieces)
+        return self.connection.joined(pieces, size_max)
 
     def next_deadline(self) -> float | None:
         if self._ended:
