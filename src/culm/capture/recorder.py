@@ -14,7 +14,17 @@ from culm.capture.blocks import PIECE_MIN, block_of, front_of
 from culm.capture.chance import RecordedChance
 from culm.capture.compression import Compression, compress
 from culm.capture.encoding import Forms, encode
-from culm.capture.records import IDLE, SEVEN, SIX, Header, Step, called, fronts_of_call, in_state
+from culm.capture.records import (
+    IDLE,
+    SEVEN,
+    SIX,
+    Header,
+    Step,
+    called,
+    fronts_of_call,
+    fronts_of_plain,
+    in_state,
+)
 from culm.capture.redaction import SECRET_CALLS, Redact, without_secrets
 from culm.capture.tape import Tape, is_stand_in, tape_of
 from culm.kernels import cbor as _kernel
@@ -93,13 +103,16 @@ class Recorder(Tape):
     def put(self, step: Step) -> None:
         self._write(step.encode())
 
-    def note_idle(self, on: int, name: str, result: object) -> None:
-        """Note a call that gave nothing: the next one that did something tells the time."""
-        encoded = None if on else IDLE.get((name, type(result)))
-        if encoded is None:
-            self.note(on, name, (), {}, result)
+    def note_plain(self, on: int, name: str, arguments: tuple[Any, ...], result: object) -> None:
+        if not (on or arguments or result) and (name, type(result)) in IDLE:
+            # It gave nothing: the next call that did something tells the time.
+            self._write(IDLE[name, type(result)])
+        elif self._payloads_out or name in _WRITTEN_BY_PARTS:
+            super().note(on, name, arguments, {}, result)
         else:
-            self._write(encoded)
+            fronts = fronts_of_plain(name, len(arguments))
+            if self.waiting.note(SIX, fronts, (on, *arguments, result), b""):
+                self.hand_over()
 
     def _write(self, encoded: bytes) -> None:
         if self.waiting.put(encoded):

@@ -126,9 +126,9 @@ class Tape:
             )
         )
 
-    def note_idle(self, on: int, name: str, result: object) -> None:
-        """Note a call without arguments that gave nothing."""
-        self.note(on, name, (), {}, result)
+    def note_plain(self, on: int, name: str, arguments: tuple[Any, ...], result: object) -> None:
+        """Note a call without keywords or state that raised nothing: most calls are such."""
+        self.note(on, name, arguments, {}, result)
 
     def verb(self, name: str, verb: Verb, machine: Any, arguments: Mapping[str, Any]) -> Any:
         """Call a verb of the registry, and note it as one step: ``!`` and its name."""
@@ -293,23 +293,24 @@ def _call(name: str, method: Callable[..., Any]) -> Any:
 
     def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
         behind, tape = self.machine_behind, self._tape
+        plain = not keywords
+        for each in arguments:
+            plain = plain and type(each) in _DATA
         try:
-            if keywords:
-                given = map(_behind, arguments)
-                result = method(behind, *given, **{k: _behind(v) for k, v in keywords.items()})
-            elif _DATA.issuperset(map(type, arguments)):
+            if plain:
                 result = method(behind, *arguments)
             else:
-                result = method(behind, *map(_behind, arguments))
+                given = {key: _behind(each) for key, each in keywords.items()}
+                result = method(behind, *map(_behind, arguments), **given)
         except Exception as error:
             tape.note(self._number, name, arguments, keywords, None, error=error)
             raise
-        if not (result or arguments or keywords):
-            tape.note_idle(self._number, name, result)
-            return result
         shown = result if type(result) in _DATA or takes_event else tape.wrapped(result)
-        state = behind.state if takes_event else None
-        tape.note(self._number, name, arguments, keywords, shown, state=state)
+        if keywords or (takes_event and result is not None):
+            state = behind.state if takes_event else None
+            tape.note(self._number, name, arguments, keywords, shown, state=state)
+        else:
+            tape.note_plain(self._number, name, arguments, shown)
         return shown
 
     return call
