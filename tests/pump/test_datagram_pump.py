@@ -54,6 +54,67 @@ def test_more_is_taken_when_all_has_gone() -> None:
     assert taken(pump) == [("a", b"P\0\1"), ("b", b"P\0\2")]
 
 
+def asked_between(pump: DatagramPump, machine: Pinger, take: Any) -> list[str]:
+    """The calls of the machine while the last datagram is taken."""
+    asked: list[str] = []
+    for name in ("advance", "next_event", "datagrams_to_send", "next_deadline"):
+        call = getattr(machine, name)
+
+        def told(*arguments: Any, name: str = name, call: Any = call) -> Any:
+            asked.append(name)
+            return call(*arguments)
+
+        setattr(machine, name, told)
+    take()
+    return asked
+
+
+def test_in_wake_a_machine_without_more_is_asked_for_datagrams_alone() -> None:
+    """The drain before it has told the time, and left nothing else to do."""
+    found: list[list[str]] = []
+
+    def wake() -> None:
+        if pump.closed is None and not found and machine.out == []:
+            found.append(asked_between(pump, machine, lambda: taken(pump)))
+
+    machine = Pinger(peers=["a"], interval=1.0)
+    pump = DatagramPump(machine, wake=wake)
+    pump.advance(0.0)
+    found.clear()
+    pump.call(0.0, machine.ping, "a")
+    assert found == [["datagrams_to_send"]]
+
+
+def test_after_wake_the_time_is_told_before_more_is_taken() -> None:
+    """A socket may have been full for long."""
+    machine, pump, _ = pinging()
+    pump.call(0.0, machine.ping, "a")
+    asked = asked_between(pump, machine, lambda: taken(pump, 0.5))
+    assert asked.index("advance") < asked.index("datagrams_to_send")
+
+
+@pytest.mark.parametrize("in_wake", [True, False])
+def test_a_machine_that_cannot_be_asked_for_more_ends_the_pump(in_wake: bool) -> None:
+    def fail() -> Any:
+        raise ArithmeticError("a bug")
+
+    def wake() -> None:
+        if in_wake and (datagram := pump.next_datagram(0.0)):
+            sent.append(datagram)
+
+    sent: list[tuple[Hashable, bytes]] = []
+    machine: Any = Pinger(peers=["a"], interval=1.0)
+    answers = iter([[("a", b"P\0\1")]])
+    machine.datagrams_to_send = lambda: next(answers, None) or fail()
+    pump = DatagramPump(machine, wake=wake)
+    pump.call(0.0, machine.ping, "a")
+    sent += taken(pump)
+    assert sent == [("a", b"P\0\1")]
+    assert pump.over
+    with pytest.raises(ArithmeticError):
+        pump.result()
+
+
 def test_whoever_waits_is_woken() -> None:
     woken: list[bool] = []
     machine, pump, _ = pinging(wake=lambda: woken.append(True))

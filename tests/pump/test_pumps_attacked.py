@@ -444,6 +444,8 @@ class Socket:
 
     def wake(self) -> None:
         self.is_woken = True
+        if self.random.random() < 0.3:
+            self.send()
 
     def send(self) -> None:
         """Take some or all of the output; half of it is lost."""

@@ -37,9 +37,24 @@ class DatagramPump(Engine[DatagramMachine[E_co, A], E_co], Generic[E_co, A]):
         if not self._outgoing:
             return None
         datagram = self._outgoing.popleft()
-        if not self._outgoing:
-            self._input(now, lambda: None)  # there is room for more
+        if not self._outgoing and self._may_have_more():
+            self._input(now, lambda: None)
         return datagram
+
+    def _may_have_more(self) -> bool:
+        """Whether a drain may bring more datagrams.
+
+        In `wake` the last drain has told the time and left nothing to do: the machine is asked
+        for datagrams alone.
+        """
+        if not self._waking or self._draining or self._unfinished or self._error is not None:
+            return True
+        try:
+            return self._take_bytes()
+        except Exception as error:
+            self._stop(error)
+            self._give_up()
+            return True
 
     def _take_bytes(self) -> bool:
         if self._outgoing:
