@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 from garlic_cluster import Cluster, server
-from raft_lab import Lab, all_of, one
+from raft_lab import TIMING, Lab, all_of, one
 from test_raft_simulation import STORM, caught
 
 from culm.garlic.limits import Limits
@@ -16,6 +16,7 @@ from culm.garlic.raft import (
     Configuration,
     ConfigurationChanged,
     ErrorCode,
+    LeaderChanged,
     ReadReady,
     ReadSnapshot,
     Server,
@@ -102,6 +103,28 @@ def test_a_learner_never_stands(*, pre_vote: bool) -> None:
         sent = lab.wait(3.0)
         assert all_of(sent, VoteRequest) == all_of(sent, PreVoteRequest) == []
     assert lab.core.state is State.FOLLOWER
+
+
+@pytest.mark.parametrize("stored", [founded(*VOTERS, LEARNER), Stored()], ids=["learner", "joiner"])
+def test_who_does_not_vote_forgets_a_silent_leader_as_well(stored: Stored) -> None:
+    """One forged heartbeat named another server as leader of the term, for as long as it lasted."""
+    lab = Lab(stored, server_id=9)
+    assert lab.append(source=1, term=2).accepted
+    assert not lab.append(source=2, term=2).accepted
+    deadline = lab.core.next_deadline()
+    assert deadline is not None
+    assert deadline - lab.now <= TIMING.election_timeout_max_s
+    lab.wait(deadline - lab.now)
+    assert lab.events[-1] == LeaderChanged(leader=None, term=2)
+    assert lab.append(source=2, term=2).accepted
+
+
+def test_a_learner_keeps_its_leader_while_it_is_heard() -> None:
+    lab = Lab(founded(*VOTERS, LEARNER), server_id=9)
+    for _ in range(20):
+        lab.append(term=1)
+        lab.wait(TIMING.election_timeout_min_s * 0.9)
+    assert lab.core.leader == 2
 
 
 def test_a_learner_does_not_stand_either_when_a_candidate_lacks_its_log() -> None:

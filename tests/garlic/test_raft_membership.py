@@ -233,6 +233,7 @@ def test_who_was_not_invited_takes_no_pack() -> None:
 def test_a_joiner_never_stands_for_election() -> None:
     lab = joiner()
     lab.tell(join_request())
+    lab.wait(100.0)  # its leader is silent
     assert lab.core.next_deadline() is None
     lab.wait(100.0)
     assert lab.core.state is State.FOLLOWER

@@ -188,7 +188,7 @@ class Engine:
             deadlines.append(self.follower_reads.next_deadline())
         if self.forwards.pending:
             deadlines.append(self.forwards.next_deadline())
-        if self.departure.may_stand:
+        if self.departure.may_stand or self.shared.leader is not None:
             deadlines.append(self.elector.deadline)
         return min((time for time in deadlines if time is not None), default=None)
 
@@ -197,6 +197,10 @@ class Engine:
     def _stand(self, *, transfer: bool) -> None:
         if not self._may_stand:
             self.elector.restart_timer()
+            if not self.receiver.installing:
+                self.shared.follow(
+                    None
+                )  # another may lead: it was perhaps not the leader who spoke
         elif transfer or self.elector.may_win:
             self.elector.stand(transfer=transfer)
         else:
