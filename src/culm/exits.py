@@ -51,8 +51,12 @@ def exits(told: Mapping[ExitStatus, str], *, endless: str = "") -> str:
 
 def end_with(main: Callable[[], ExitStatus]) -> NoReturn:
     """Run a command and exit with its status, in silence if its output is no longer read."""
+    status: str | int | None
     try:
-        status = main()
+        try:
+            status = main()
+        except SystemExit as end:  # as of ``--help``
+            status = end.code
         sys.stdout.flush()
     except BrokenPipeError:  # as of ``| head``
         status = ExitStatus.UNHEARD

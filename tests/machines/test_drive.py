@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import toy_distribution
 
+from culm.exits import ExitStatus, end_with
 from culm.machines import ConfigError, Key, lookup, names, registry
 from culm.machines.lines import LineDriver, verb_words
 from culm.testing import drive
-from culm.testing.ending import end_with
 from spec_changes import machine_with
 from toy_machines import KEEPER, LINES, PINGER, Keep, Lines
 
@@ -333,5 +333,19 @@ def test_a_broken_pipe_ends_nobody_once_the_program_is_over() -> None:
     """A program may run in a process that has sockets."""
     before = signal.getsignal(signal.SIGPIPE)
     with pytest.raises(SystemExit):
-        end_with(lambda: 0)
+        end_with(lambda: ExitStatus.DONE)
     assert signal.getsignal(signal.SIGPIPE) is before
+
+
+@pytest.mark.parametrize(
+    "words", ["testing.drive --help", "testing.drive --list", "testing.campaign -h", "capture -h"]
+)
+def test_a_program_whose_output_is_not_read_ends_in_silence(words: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    module, option = words.split()
+    command = [sys.executable, "-m", f"culm.{module}", option]
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+    with os.fdopen(writer) as unread:
+        ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, env=environment)
+    assert (ended.returncode, ended.stderr) == (ExitStatus.UNHEARD, b"")

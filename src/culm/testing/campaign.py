@@ -22,10 +22,9 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
 
-from culm.exits import ExitStatus, exits
+from culm.exits import ExitStatus, end_with, exits
 from culm.machines import UnknownMachineError
 from culm.testing.captures import FOLDER, keep_stories
-from culm.testing.ending import end_with
 from culm.testing.registry import load, spec_of
 from culm.testing.spec import MachineSpec
 from culm.testing.suite import PROPERTIES, Property

@@ -24,11 +24,10 @@ from culm.arguments import is_dict
 from culm.capture import Capture, CaptureError, Recorder
 from culm.capture.files import open_capture
 from culm.capture.lines import operations
-from culm.exits import ExitStatus, exits
+from culm.exits import ExitStatus, end_with, exits
 from culm.machines import Config, lookup, names
 from culm.machines.lines import LineDriver, describe
 from culm.machines.plain import JSON, from_plain, plain_error
-from culm.testing.ending import end_with
 from culm.wire.json import read_json
 
 PROG = "python -m culm.testing.drive"

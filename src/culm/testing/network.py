@@ -66,21 +66,6 @@ class Statistics:
     oversize: int = 0
     unreachable: int = 0  # the address had no receiver when it arrived
 
-    def count(self, **numbers: int) -> None:
-        """Add to the numbers with these names."""
-        for name, number in numbers.items():
-            setattr(self, name, getattr(self, name) + number)
-
-    def send(self, size: int) -> None:
-        """Count a sent datagram of `size` bytes."""
-        self.sent += 1
-        self.sent_bytes += size
-
-    def deliver(self, size: int) -> None:
-        """Count a delivered datagram of `size` bytes."""
-        self.delivered += 1
-        self.delivered_bytes += size
-
     def add(self, other: Statistics) -> None:
         """Add the numbers of `other`."""
         for field in fields(self):
@@ -195,18 +180,19 @@ class Network:
         loses, doubles, holds = luck(), luck(), luck()
         delays = luck(), luck(), luck(), luck()
         size = self._size(payload)
-        counted.send(size)
+        counted.sent += 1
+        counted.sent_bytes += size
         if (source, destination) in self._cuts:
-            counted.count(cut=1)
+            counted.cut += 1
         elif conditions.size_max is not None and size > conditions.size_max:
-            counted.count(oversize=1)
+            counted.oversize += 1
         elif loses < conditions.loss:
-            counted.count(lost=1)
+            counted.lost += 1
         else:
             copies = 2 if doubles < conditions.duplication else 1
             held = holds < conditions.reordering
-            if copies > 1 or held:
-                counted.count(duplicated=copies - 1, reordered=held)
+            counted.duplicated += copies - 1
+            counted.reordered += held
             for copy in range(copies):
                 delay, hold = delays[2 * copy : 2 * copy + 2]
                 seconds = conditions.delay_min
@@ -254,9 +240,10 @@ class Network:
         counted = self._statistics[source, destination]
         deliver = self._receivers.get(destination)
         if deliver is None:
-            counted.count(unreachable=1)
+            counted.unreachable += 1
             return
-        counted.deliver(size)
+        counted.delivered += 1
+        counted.delivered_bytes += size
         deliver(payload, source)
 
     def _luck(self, source: Address, destination: Address) -> Callable[[], float]:

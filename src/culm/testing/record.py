@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple, Unpack
+from typing import Any, Unpack
 
-from culm.machines import Config, MachineType, lookup
+from culm.machines import MachineType, lookup
 from culm.machines.driver import Driver, Turn
 from culm.machines.operations import Complete
 from culm.testing.link import MachinePair, PairOptions
 from culm.testing.mesh import Mesh
 from culm.testing.pipe import JoinedMachines, JoinOptions
 from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario, Stage
-
-
-class Recording(NamedTuple):
-    """Both sides of a scenario, each a valid conversation for its machine."""
-
-    left: Conversation
-    right: Conversation
 
 
 def play(machine: MachineType, scenario: Scenario, **options: Unpack[PairOptions]) -> MachinePair:
@@ -32,15 +24,6 @@ def play(machine: MachineType, scenario: Scenario, **options: Unpack[PairOptions
     return link
 
 
-def record(machine: MachineType, scenario: Scenario) -> Recording:
-    """The two conversations in `scenario`.
-
-    Raises `AssertionError` if a call of the script is refused: then the scenario is not valid.
-    """
-    configs = {"left": scenario.left, "right": scenario.right}
-    return Recording(*_recorded(machine, scenario, play(machine, scenario), configs))
-
-
 def meet(machine: MachineType, meeting: Meeting, **options: Unpack[JoinOptions]) -> Mesh:
     """Run `meeting` in a new `Mesh` with the `options`, and return the mesh."""
     mesh = Mesh.of(machine, meeting.members, **options).run()
@@ -50,22 +33,27 @@ def meet(machine: MachineType, meeting: Meeting, **options: Unpack[JoinOptions])
     return mesh
 
 
-def record_meeting(machine: MachineType, meeting: Meeting) -> list[Conversation]:
-    """The conversations of all members.  Raises `AssertionError` if a call is refused."""
-    return _recorded(machine, meeting, meet(machine, meeting), meeting.members)
+def joined(machine: MachineType, stage: Stage, **options: Any) -> JoinedMachines:
+    """`play` a scenario, or `meet`."""
+    if isinstance(stage, Meeting):
+        return meet(machine, stage, **options)
+    return play(machine, stage, **options)
 
 
-def _recorded(
-    machine: MachineType, of: Stage, joined: JoinedMachines, configs: Mapping[str, Config]
-) -> list[Conversation]:
-    if joined.refusal is not None:
-        kind = type(of).__name__.lower()
-        raise AssertionError(f"{machine.name}, {kind} {of.name}: {joined.refusal}")
+def record(machine: MachineType, stage: Stage) -> list[Conversation]:
+    """The conversations of all members of `stage`; of a scenario, those of left and right.
+
+    Raises `AssertionError` if a call of the script is refused: then the stage is not valid.
+    """
+    played = joined(machine, stage)
+    if played.refusal is not None:
+        kind = type(stage).__name__.lower()
+        raise AssertionError(f"{machine.name}, {kind} {stage.name}: {played.refusal}")
     return [
         Conversation(
-            name=f"{of.name}/{name}", config=config, operations=joined.ends[name].operations
+            name=f"{stage.name}/{name}", config=config, operations=played.ends[name].operations
         )
-        for name, config in configs.items()
+        for name, config in stage.members.items()
     ]
 
 
@@ -73,11 +61,10 @@ def _recorded(
 def conversations(spec: MachineSpec) -> list[Conversation]:
     """All valid conversations of `spec`: its own and those of its scenarios and meetings."""
     found = list(spec.usage.conversations(spec))
-    for scenario in spec.usage.scenarios:
-        left, right = record(spec.machine, scenario)
-        found += [left] if scenario.peer not in {None, spec.name} else [left, right]
-    for meeting in spec.usage.meetings:
-        found += record_meeting(spec.machine, meeting)
+    for stage in spec.usage.stages:
+        told = record(spec.machine, stage)
+        is_mixed = isinstance(stage, Scenario) and stage.peer not in {None, spec.name}
+        found += told[:1] if is_mixed else told
     return found
 
 

@@ -41,6 +41,11 @@ class Scenario:
     right: Config = field(default_factory=dict[str, Any])
     peer: str | None = None  # the registered name of the right machine, if another
 
+    @property
+    def members(self) -> Mapping[str, Config]:
+        """The configs of both, by side."""
+        return {"left": self.left, "right": self.right}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:

@@ -127,91 +127,66 @@ class Property:
         return tried
 
 
+def _law(
+    check_example: Callable[[MachineSpec, Draw], None] | None = None,
+    check_once: Callable[[MachineSpec], None] | None = None,
+    *,
+    share: float = 1.0,
+    applies: Callable[[MachineSpec], bool] = lambda spec: True,
+) -> Property:
+    """A law that has the name of the function whose docstring states it."""
+    stated = check_example or check_once
+    assert stated is not None
+    return Property(
+        name=stated.__name__,
+        check_example=check_example,
+        check_once=check_once,
+        share=share,
+        applies=applies,
+    )
+
+
+def _of(*methods: str) -> Callable[[MachineSpec], bool]:
+    """Whether the machine of a spec has one of these methods."""
+    return lambda spec: spec.has(*methods)
+
+
+def _of_keepers(spec: MachineSpec) -> bool:
+    return spec.comparison.kept is not None
+
+
+_of_streams = _of("receive_data", "links_to_send")
+
 PROPERTIES: tuple[Property, ...] = (
-    Property(name="sound", check_once=properties.sound),
-    Property(
-        name="chunking",
-        check_example=properties.chunking,
-        share=3.0,
-        applies=lambda spec: spec.has("receive_data", "links_to_send"),
-    ),
-    Property(
-        name="determinism", check_once=processes, check_example=properties.determinism, share=0.5
-    ),
-    Property(name="survives", check_example=properties.survives, share=2.0),
-    Property(name="ends", check_example=properties.ends),
-    Property(name="refusals", check_example=properties.refusals),
-    Property(name="arguments", check_once=every_argument, check_example=arguments, share=0.1),
-    Property(
-        name="answers",
-        check_once=every_answer,
-        check_example=answers,
+    _law(check_once=properties.sound),
+    _law(properties.chunking, share=3.0, applies=_of_streams),
+    _law(properties.determinism, processes, share=0.5),
+    _law(properties.survives, share=2.0),
+    _law(properties.ends),
+    _law(properties.refusals),
+    _law(arguments, every_argument, share=0.1),
+    _law(answers, every_answer, share=0.25, applies=_of("next_effect")),
+    _law(faults, every_fault, share=0.5, applies=_of_keepers),
+    _law(
+        receipts,
+        every_receipt,
         share=0.25,
-        applies=lambda spec: spec.has("next_effect"),
+        applies=lambda spec: _of_keepers(spec) and spec.has("next_effect"),
     ),
-    Property(
-        name="faults",
-        check_once=every_fault,
-        check_example=faults,
-        share=0.5,
-        applies=lambda spec: spec.comparison.kept is not None,
-    ),
-    Property(
-        name="receipts",
-        check_once=every_receipt,
-        check_example=receipts,
-        share=0.25,
-        applies=lambda spec: spec.comparison.kept is not None and spec.has("next_effect"),
-    ),
-    Property(name="purity", check_example=properties.purity, share=0.5),
-    Property(
-        name="time",
-        check_example=properties.time,
-        share=0.25,
-        applies=lambda spec: spec.has("advance"),
-    ),
-    Property(
-        name="pieces",
-        check_example=properties.pieces,
-        applies=lambda spec: spec.has("data_to_send", "links_to_send"),
-    ),
-    Property(
-        name="freed",
-        check_once=every_freed,
-        check_example=freed,
-        share=0.5,
-        applies=lambda spec: spec.usage.frees is not None,
-    ),
-    Property(name="careless", check_example=careless, share=2.0),
-    Property(name="pumped", check_example=pumped, share=0.25),
-    Property(
-        name="work",
-        check_once=at_once,
-        check_example=work,
-        applies=lambda spec: spec.bounds.work is not None,
-    ),
-    Property(name="alike", check_once=alike, applies=lambda spec: bool(spec.attacks.frames)),
-    Property(name="limits", check_once=floods, check_example=limits, share=0.25),
-    Property(
-        name="reads",
-        check_example=reads,
-        share=0.5,
-        applies=lambda spec: spec.has("receive_data", "links_to_send"),
-    ),
-    Property(name="unsent", check_once=repeats, check_example=unsent, share=0.5),
-    Property(name="least", check_once=least, applies=lambda spec: bool(spec.usage.stages)),
-    Property(
-        name="alone",
-        check_example=alone,
-        share=0.5,
-        applies=lambda spec: bool(spec.usage.meetings),
-    ),
-    Property(
-        name="links",
-        check_example=links,
-        share=0.5,
-        applies=lambda spec: bool(spec.usage.stages),
-    ),
+    _law(properties.purity, share=0.5),
+    _law(properties.time, share=0.25, applies=_of("advance")),
+    _law(properties.pieces, applies=_of("data_to_send", "links_to_send")),
+    _law(freed, every_freed, share=0.5, applies=lambda spec: spec.usage.frees is not None),
+    _law(careless, share=2.0),
+    _law(pumped, share=0.25),
+    _law(work, at_once, applies=lambda spec: spec.bounds.work is not None),
+    _law(check_once=alike, applies=lambda spec: bool(spec.attacks.frames)),
+    _law(limits, floods, share=0.25),
+    _law(reads, share=0.5, applies=_of_streams),
+    _law(unsent, repeats, share=0.5),
+    _law(check_once=least, applies=lambda spec: bool(spec.usage.stages)),
+    _law(alone, share=0.5, applies=lambda spec: bool(spec.usage.meetings)),
+    _law(links, share=0.5, applies=lambda spec: bool(spec.usage.stages)),
 )
 
 

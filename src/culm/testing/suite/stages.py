@@ -15,8 +15,7 @@ from culm.machines.driver import Driver
 from culm.machines.operations import Call, Eof, Operation, Receive
 from culm.testing.link import random_chunks, random_sizes
 from culm.testing.mesh import Mesh
-from culm.testing.pipe import JoinedMachines
-from culm.testing.record import meet, play
+from culm.testing.record import joined
 from culm.testing.registry import spec_of
 from culm.testing.spec import MachineSpec, Meeting, Scenario, Stage
 from culm.testing.suite.runs import PropertyError, end, expect_equal, watchdog
@@ -43,11 +42,11 @@ def links(spec: MachineSpec, draw: Draw) -> None:
         "rng": rng,
         "capacity": 1 << rng.randrange(3, 20),
     }
-    plain = _joined(spec, stage)
+    plain = joined(spec.machine, stage)
     timed = any(end.driver.is_timed for end in plain.ends.values())
     if isinstance(stage, Scenario) and not timed:
         options["latency"] = (rng.uniform(0, _LATENCY_MAX), 0.0)
-    cut = _joined(spec, stage, **options)
+    cut = joined(spec.machine, stage, **options)
     if cut.refusal is not None:
         raise PropertyError(cut.refusal)
     owners = dict.fromkeys(plain.ends, spec)
@@ -58,13 +57,6 @@ def links(spec: MachineSpec, draw: Draw) -> None:
             owner.comparison.normalise(each.ends[name].events) for each in (plain, cut)
         )
         expect_equal(f"{name} sees other events", expected, found)
-
-
-def _joined(spec: MachineSpec, stage: Stage, **options: Any) -> JoinedMachines:
-    """The machines of a scenario or meeting, after its script."""
-    if isinstance(stage, Meeting):
-        return meet(spec.machine, stage, **options)
-    return play(spec.machine, stage, **options)
 
 
 def alone(spec: MachineSpec, draw: Draw) -> None:
@@ -184,10 +176,9 @@ def least(spec: MachineSpec) -> None:
 
 def _least(spec: MachineSpec, key: Key, stage: Stage) -> Iterator[int]:
     """The least power of two with which all machines of the stage can be made, if any."""
-    configs = stage.members.values() if isinstance(stage, Meeting) else (stage.left, stage.right)
-    for doublings in range(_DOUBLINGS_MAX):
-        if all(_is_made(spec, {**config, key.name: 1 << doublings}) for config in configs):
-            yield 1 << doublings
+    for least in (1 << doublings for doublings in range(_DOUBLINGS_MAX)):
+        if all(_is_made(spec, {**each, key.name: least}) for each in stage.members.values()):
+            yield least
             return
 
 
@@ -219,4 +210,4 @@ def _played(spec: MachineSpec, stage: Stage, limit: Config) -> list[Driver]:
         if stage.peer is None or lookup(stage.peer) is spec.machine:
             right = {**right, **limit}
         limited = replace(stage, left=left, right=right)
-    return [end.driver for end in _joined(spec, limited).ends.values()]
+    return [end.driver for end in joined(spec.machine, limited).ends.values()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice, repeat
@@ -16,8 +16,8 @@ from culm.machines.memory import retained_size
 from culm.machines.operations import Call, Complete, Operation, Receive, ReceiveDatagram
 from culm.machines.plain import to_plain
 from culm.testing.contents import Content
-from culm.testing.record import conversations, record, record_meeting
-from culm.testing.spec import Conversation, Flood, Frame, MachineSpec, Many, Meeting, Scenario, Work
+from culm.testing.record import conversations, record
+from culm.testing.spec import Conversation, Flood, Frame, MachineSpec, Many, Work
 from culm.testing.suite.floods import HEADER_SIZE, poured, told_before, wanted, welcome
 from culm.testing.suite.meter import EndlessWorkError, Meter
 from culm.testing.suite.runs import PropertyError, driver_for, retold, watchdog
@@ -237,14 +237,7 @@ def _tell_while_open(worker: Worker, story: Sequence[Operation]) -> None:
 
 def _steps_of_all(spec: MachineSpec, many: Many, size: int) -> int:
     made, steps = many(size), 0
-    match made:
-        case Scenario():
-            stories: Iterable[Conversation] = record(spec.machine, made)
-        case Meeting():
-            stories = record_meeting(spec.machine, made)
-        case _:
-            stories = [made]
-    for told in stories:
+    for told in [made] if isinstance(made, Conversation) else record(spec.machine, made):
         worker = Worker(spec, told)
         _tell_while_open(worker, told.operations)
         steps += worker.meter.steps
