@@ -116,14 +116,14 @@ class HasSignedNumbers(MemoryStore):
         super().append(log, entries)
 
 
-@breaks("logs_are_told_apart_and_listed_in_order")
+@breaks("logs_come_by_the_bytes_of_authors_and_by_numbers")
 class ListsLogsAsTheyCame(MemoryStore):
     def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
         logs = [log for log in self._logs if after is None or log > after]
         return logs[:count_max]
 
 
-@breaks("logs_are_told_apart_and_listed_in_order")
+@breaks("logs_come_by_the_bytes_of_authors_and_by_numbers")
 class BeginsWithTheLogItIsToComeAfter(MemoryStore):
     def logs(self, after: LogKey | None = None, *, count_max: int | None = None) -> list[LogKey]:
         logs = [log for log in super().logs() if after is None or log >= after]

@@ -67,7 +67,7 @@ class GivesAnotherMapping(MemoryStore):
         return UserDict(super().hashes(log, seqnums))
 
 
-@breaks("logs_are_told_apart_and_listed_in_order")
+@breaks("logs_come_by_the_bytes_of_authors_and_by_numbers")
 class GivesRowsForLogs(MemoryStore):
     def logs(self, *args: Any, **bounds: Any) -> Any:
         return [tuple(log) for log in super().logs(*args, **bounds)]
@@ -206,7 +206,7 @@ class ForksWithASign(MemoryStore):
         super().add_fork(log, proof)
 
 
-@breaks("a_fork_at_the_first_entry_leaves_nothing")
+@breaks("the_earliest_fork_is_kept")
 class RemembersTheHeadOfAForkedLog(MemoryStore):
     def __init__(self, *, family: HashFamily) -> None:
         super().__init__(family=family)

@@ -3,23 +3,87 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from garlic_cluster import Cluster, server
 from raft_file_store import CANARIES, FileStore, FileStoreSuite
 
-from culm.garlic.raft import Compact, Configuration, Entry, Persist, Stored
+from culm.garlic.raft import (
+    Apply,
+    Compact,
+    Configuration,
+    Entry,
+    Persist,
+    ReadSnapshot,
+    SnapshotChunk,
+    Stored,
+    TakeSnapshot,
+    WriteSnapshot,
+)
 from culm.garlic.store import MemoryStore, Store, recover
 from culm.machine import Effect, Ticket
-from culm.testing.raft_store_model import Values
+from culm.testing.raft_store_model import UNREADABLE, Values
 from culm.testing.raft_stores import RaftStoreSuite
 
 TESTS = [name for name in dir(RaftStoreSuite) if name.startswith("test_")]
 
 
+class PlainStore:
+    """The plainest store: a value that is replaced by each effect."""
+
+    def __init__(self, machine: Values, founding: Stored) -> None:
+        self._machine = machine
+        self._stored = founding
+        self._image = machine.snapshot()
+        self._incoming = b""
+
+    def load(self) -> Stored:
+        self._machine.restore(self._image)
+        return self._stored
+
+    def perform(self, effect: Effect[Any]) -> object:
+        stored, first = self._stored, self._stored.first_index
+        match effect:
+            case Persist(term=term, voted_for=vote, commit_index=commit, first_index=begin):
+                stored = replace(stored, term=term, voted_for=vote, commit_index=commit)
+                if begin is not None:
+                    entries = [*stored.entries[: begin - first], *effect.entries]
+                    stored = replace(stored, entries=entries)
+            case Apply():
+                values = [entry.data for entry in effect.entries if isinstance(entry.data, bytes)]
+                self._machine.become([*self._machine.values, *values])
+            case TakeSnapshot(snapshot=snapshot):
+                stored = replace(stored, snapshot=snapshot)
+                self._image = self._machine.snapshot()
+            case ReadSnapshot(snapshot=snapshot, offset=offset, size=size):
+                rest = self._image[offset:]
+                there = snapshot == stored.snapshot
+                return SnapshotChunk(rest[:size], len(rest) <= size) if there else None
+            case WriteSnapshot(snapshot=snapshot, offset=offset, data=data):
+                self._incoming = self._incoming[:offset] + data
+                if effect.done and self._incoming.startswith(UNREADABLE):
+                    return False
+                if effect.done:
+                    self._image = self._incoming
+                    self._machine.restore(self._image)
+                    stored = replace(
+                        stored, snapshot=snapshot, first_index=snapshot.index + 1, entries=()
+                    )
+                self._stored = stored
+                return True
+            case _:
+                raise TypeError
+        self._stored = stored
+        return None
+
+
 class TestMemoryStore(RaftStoreSuite):
     def make_store(self, machine: Values, founding: Stored) -> Store:
         return MemoryStore(machine, founding)
+
+    def make_model(self, machine: Values, founding: Stored) -> Store:
+        return PlainStore(machine, founding)
 
 
 class TestFileStore(FileStoreSuite):

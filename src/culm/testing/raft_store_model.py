@@ -1,13 +1,9 @@
-"""A model of a store of Garlic Farm in plain values, and effects to test a store with.
-
-`Kept` is the durable state of a store; `steps` gives the states through which an effect takes it,
-any of which a crash may leave.
-"""
+"""A state machine, and effects to test a store of Garlic Farm with."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -57,98 +53,18 @@ class Values:
         self.values = list(values)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The durable state of a server.
+def ways_through(effect: Effect[Any]) -> list[list[Effect[Any]]]:
+    """The parts of an interrupted effect that may be done.
 
-    entries: the log's entries from `base` on, where it was founded or installed.
-    compacted: index up to which a store may have dropped them.
-    image: the snapshot's bytes; incoming: those of a snapshot being received, which need not
-        survive a crash.
+    Of a `Persist` term, vote and commit index come first, then the cut, then each entry.
     """
-
-    term: int = 0
-    voted_for: int | None = None
-    commit_index: int = 0
-    snapshot: Snapshot = FOUNDING.snapshot
-    image: bytes = b""
-    base: int = 1
-    entries: tuple[Entry, ...] = ()
-    compacted: int = 0
-    incoming: bytes = b""
-
-    @property
-    def last_index(self) -> int:
-        return self.base + len(self.entries) - 1
-
-    def difference(self, found: Stored, image: bytes) -> str | None:
-        """The difference of `found`, with that `image`, from this state; ``None`` if none."""
-        for name in ("term", "voted_for", "commit_index", "snapshot"):
-            ours, theirs = getattr(self, name), getattr(found, name)
-            if ours != theirs:
-                return f"{name} is {theirs!r}, not {ours!r}"
-        if image != self.image:
-            return f"the state machine has {image!r}, not {self.image!r}"
-        if not self.base <= found.first_index <= self.compacted + 1:
-            return f"the log begins at {found.first_index}, not after {self.compacted}"
-        entries = self.entries[found.first_index - self.base :]
-        if list(entries) != list(found.entries):
-            return f"the log has {list(found.entries)!r}, not {list(entries)!r}"
-        if found.applied_index not in (0, self.snapshot.index):
-            return f"applied is {found.applied_index}, with the state of {self.snapshot.index}"
-        return None
-
-
-def steps(kept: Kept, effect: Effect[Any], state: bytes) -> list[Kept]:
-    """The durable states in the course of `effect`: a crash leaves one of them, and an undisturbed
-    end the last.
-
-    state: the state machine's state before the effect.
-    """
-    match effect:
-        case Persist():
-            return _persisting(kept, effect)
-        case TakeSnapshot():
-            return [kept, replace(kept, snapshot=effect.snapshot, image=state)]
-        case Compact():
-            return [kept, replace(kept, compacted=max(kept.compacted, effect.index))]
-        case WriteSnapshot():
-            return [kept, _written(kept, effect)]
-        case _:
-            return [kept]
-
-
-def _persisting(kept: Kept, effect: Persist) -> list[Kept]:
-    """The states while term, vote and commit index, the cut, and each entry are written."""
-    found = [
-        kept,
-        replace(
-            kept, term=effect.term, voted_for=effect.voted_for, commit_index=effect.commit_index
-        ),
-    ]
-    if effect.first_index is not None:
-        before = found[-1].entries[: effect.first_index - kept.base]
-        for count in range(len(effect.entries) + 1):
-            found.append(replace(found[-1], entries=(*before, *effect.entries[:count])))
-    return found
-
-
-def _written(kept: Kept, effect: WriteSnapshot) -> Kept:
-    incoming = (kept.incoming if effect.offset else b"") + effect.data
-    if not effect.done:
-        return replace(kept, incoming=incoming)
-    if incoming.startswith(UNREADABLE):
-        return replace(kept, incoming=b"")
-    index = effect.snapshot.index
-    return replace(
-        kept,
-        snapshot=effect.snapshot,
-        image=incoming,
-        base=index + 1,
-        entries=(),
-        compacted=index,
-        incoming=b"",
-    )
+    ways: list[list[Effect[Any]]] = [[], [effect]]
+    if isinstance(effect, Persist):
+        ways.append([replace(effect, first_index=None, entries=())])
+        ways += [
+            [replace(effect, entries=effect.entries[:n])] for n, _ in enumerate(effect.entries)
+        ]
+    return ways
 
 
 def entries_of(term: int, *names: bytes) -> list[Entry]:
@@ -208,64 +124,59 @@ LIFE: tuple[Effect[Any], ...] = (
 
 
 class RandomLife:
-    """Random effects that a core may ask for, and the state in which they leave the store."""
+    """Random effects that a core may ask for.
+
+    incoming: size of the part of a snapshot that the store has received.
+    """
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self.kept = Kept()
         self._applied = 0
+        self.incoming = 0
 
-    def next_effect(self) -> Effect[Any]:
-        random, kept = self._random, self.kept
+    def next_effect(self, stored: Stored) -> Effect[Any]:
+        """An effect for a store with that content, which it does at once."""
+        random, first = self._random, stored.first_index
+        end, commit = first + len(stored.entries), max(self._applied, stored.commit_index)
+        begin: int | None = None
+        log: list[Entry] = []
         match random.randrange(12):
-            case 0 if kept.commit_index > self._applied:
-                first, self._applied = self._applied + 1, kept.commit_index
-                return Apply(
-                    ticket=TICKET,
-                    first_index=first,
-                    entries=kept.entries[first - kept.base : self._applied - kept.base + 1],
-                )
-            case 1 if self._applied > kept.snapshot.index:
-                term = kept.entries[self._applied - kept.base].term
-                snapshot = Snapshot(self._applied, term, kept.snapshot.configuration)
+            case 0 if commit > self._applied:
+                start, self._applied = self._applied + 1, commit
+                entries = stored.entries[start - first : commit + 1 - first]
+                return Apply(ticket=TICKET, first_index=start, entries=entries)
+            case 1 if self._applied > stored.snapshot.index:
+                term = stored.entries[self._applied - first].term
+                snapshot = Snapshot(self._applied, term, stored.snapshot.configuration)
                 return TakeSnapshot(ticket=TICKET, snapshot=snapshot)
-            case 2 if kept.snapshot.index:
-                index = max(0, kept.snapshot.index - random.choice((0, 0, 1, 2)))
+            case 2 if stored.snapshot.index:
+                index = max(0, stored.snapshot.index - random.choice((0, 0, 1, 2)))
                 return Compact(ticket=TICKET, index=index)
             case 3:
-                return self.chunk()
+                return self._chunk(Snapshot(end + 4, stored.term, stored.snapshot.configuration))
             case 4:
-                return self._persist(None, ())
+                pass
             case _:
-                first = random.randint(kept.commit_index, kept.last_index) + 1
+                begin = random.randint(commit, end - 1) + 1
                 count = random.choice((0, 1, 1, 2, 5))
-                return self._persist(first, [self._entry(first + at) for at in range(count)])
-
-    def did(self, effect: Effect[Any], state: bytes) -> None:
-        """Note that `effect` was done while the state machine had `state`."""
-        self.kept = steps(self.kept, effect, state)[-1]
-        if isinstance(effect, WriteSnapshot) and effect.done:
-            self._applied = effect.snapshot.index
-            self.kept = replace(self.kept, commit_index=effect.snapshot.index)
-
-    def _entry(self, index: int) -> Entry:
-        if self._random.random() < 0.1:
-            return Entry(self.kept.term, Configuration(index, 0, _SERVERS))
-        return Entry(self.kept.term, b"%d" % self._random.randrange(1000))
-
-    def _persist(self, first: int | None, entries: Sequence[Entry]) -> Persist:
-        random, kept = self._random, self.kept
+                log = [self._entry(stored.term, begin + at) for at in range(count)]
         return persist(
-            kept.term + random.choice((0, 0, 1)),
+            stored.term + random.choice((0, 0, 1)),
             random.choice((None, 1, 2)),
-            random.randint(kept.commit_index, max(kept.commit_index, (first or 0) - 1)),
-            first,
-            entries,
+            random.randint(commit, max(commit, (begin or 0) - 1)),
+            begin,
+            log,
         )
 
-    def chunk(self) -> WriteSnapshot:
-        random, kept = self._random, self.kept
-        snapshot = Snapshot(kept.last_index + 5, kept.term, kept.snapshot.configuration)
-        offset = random.choice((0, len(kept.incoming)))
-        data = b"\n%d" % random.randrange(1000) if offset else b"0"
-        return chunk(snapshot, offset, data, done=random.random() < 0.3)
+    def _entry(self, term: int, index: int) -> Entry:
+        if self._random.random() < 0.1:
+            return Entry(term, Configuration(index, 0, _SERVERS))
+        return Entry(term, b"%d" % self._random.randrange(1000))
+
+    def _chunk(self, snapshot: Snapshot) -> WriteSnapshot:
+        offset = self._random.choice((0, self.incoming))
+        data = b"\n%d" % self._random.randrange(1000) if offset else b"0"
+        done = self._random.random() < 0.3
+        self.incoming = 0 if done else offset + len(data)
+        self._applied = snapshot.index if done else self._applied
+        return chunk(snapshot, offset, data, done=done)

@@ -8,7 +8,7 @@ outlives that, after a crash, and let pytest collect it::
             return MyStore(machine, founding)
 
 The suite has tests of one rule each, a random walk that compares the store, step by step,
-with a simple model, and crashes at every point that `crash` offers.
+with one in memory, and crashes at every point that `crash` offers.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ from culm.testing.raft_store_model import (
     LIFE,
     TICKET,
     UNREADABLE,
-    Kept,
     RandomLife,
     Values,
     chunk,
     entries_of,
     persist,
-    steps,
+    ways_through,
 )
 
 _WALKS = 6
@@ -62,22 +61,72 @@ class Crashed:
     returned: int
 
 
+class _Twin:
+    """A store in memory that does the same effects; it keeps the entries that others may drop."""
+
+    def __init__(self, suite: _Suite, founding: Stored, effects: Sequence[Effect[Any]] = ()):
+        self.machine = Values()
+        self._make = suite.make_model
+        self._store = self._make(self.machine, founding)
+        self._compacted = 0
+        for effect in effects:
+            self.do(effect)
+
+    def do(self, effect: Effect[Any]) -> object:
+        if isinstance(effect, Compact):
+            self._compacted = max(self._compacted, effect.index)
+            return None
+        return self._store.perform(effect)
+
+    def restart(self) -> None:
+        """Lose all that is not durable."""
+        self._store = self._make(self.machine, self._store.load())
+
+    def content(self) -> tuple[Stored, bytes]:
+        """Its durable state, and the snapshot of its state machine, which stays as it is."""
+        values = self.machine.values
+        stored, image = _loaded(self._store, self.machine)
+        self.machine.become(values)
+        return stored, image
+
+    def matched(self, found: Stored) -> tuple[Stored, bytes]:
+        """Its content, with the beginning of the log and the applied index of `found` if it may."""
+        stored, image = self.content()
+        last = max(self._compacted + 1, stored.first_index)
+        first = min(max(found.first_index, stored.first_index), last)
+        entries = tuple(stored.entries[first - stored.first_index :])
+        applied = found.applied_index if found.applied_index == stored.snapshot.index else 0
+        return replace(stored, first_index=first, entries=entries, applied_index=applied), image
+
+
+def _loaded(store: Store, machine: Values) -> tuple[Stored, bytes]:
+    """The state that a store loads, and that of its state machine then."""
+    machine.become([b"nothing that was kept"])
+    found = store.load()
+    return replace(found, entries=tuple(found.entries)), machine.snapshot()
+
+
 class _Trial:
-    """A store that does effects, its state machine, and the state that it has to keep."""
+    """A store that does effects, its state machine, and its twin in memory."""
 
     def __init__(self, suite: _Suite, founding: Stored = FOUNDING) -> None:
         self._suite = suite
         self.machine = Values()
         self.store = suite.make_store(self.machine, founding)
-        self.kept = Kept(snapshot=founding.snapshot)
-        self.check(self.store)
+        self.twin = _Twin(suite, founding)
+        self.check()
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last entry."""
+        stored, _ = self.twin.content()
+        return stored.first_index + len(stored.entries) - 1
 
     def do(self, effect: Effect[Any]) -> Any:
-        """Do `effect`; returns its result, which must be one that the effect accepts."""
-        before = self.machine.snapshot()
+        """Do `effect`; returns its result, which must be that of the twin."""
         result = self.store.perform(effect)
         assert effect.accepts(result), (effect, result)
-        self.kept = steps(self.kept, effect, before)[-1]
+        assert result == self.twin.do(effect), effect
         return result
 
     def keep(self, effect: Effect[Any]) -> None:
@@ -91,15 +140,20 @@ class _Trial:
         store = self._suite.reopen(self.store, machine, FOUNDING)
         if store is not self.store:
             self.store, self.machine = store, machine
-        self.check(store)
+            self.twin.restart()
+        self.check()
 
-    def check(self, store: Store) -> None:
+    def check(self) -> None:
         """Check that the store loads its state, as often as it is asked."""
         for _ in range(2):
-            self.machine.become([b"nothing that was kept"])
-            found = store.load()
-            difference = self.kept.difference(found, self.machine.snapshot())
-            assert difference is None, difference
+            found = _loaded(self.store, self.machine)
+            assert found == self.twin.matched(found[0])
+        self.become(self.machine.values)
+
+    def become(self, values: Sequence[bytes]) -> None:
+        """Replace the applied values: a node that starts may apply some again."""
+        self.machine.become(values)
+        self.twin.machine.become(values)
 
 
 class _Suite:
@@ -112,6 +166,10 @@ class _Suite:
     def reopen(self, store: Store, machine: Values, founding: Stored) -> Store:
         """The same store as it is found after a restart; the old one is no longer used."""
         return store
+
+    def make_model(self, machine: Values, founding: Stored) -> Store:
+        """The store in memory with which it is compared."""
+        return MemoryStore(machine, founding)
 
     def crash(self, effects: Sequence[Effect[Any]], point: int) -> Crashed | None:
         """A new store that does `effects`, crashes at that point, and is opened again.
@@ -150,13 +208,13 @@ class _LogRules(_Suite):
         run = _Trial(self)
         data = FOUNDING.snapshot.configuration
         for entry in (Entry(1, data), Entry(1, replace(data, log_index=2, servers=()))):
-            run.keep(persist(1, 1, 0, run.kept.last_index + 1, [*entries_of(1, b"a"), entry]))
+            run.keep(persist(1, 1, 0, run.last_index + 1, [*entries_of(1, b"a"), entry]))
 
     def test_new_entries_take_the_place_of_all_from_there_on(self) -> None:
         run = _Trial(self)
         run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b", b"c", b"d")))
         run.keep(persist(2, 1, 0, 2, entries_of(2, b"B")))
-        assert run.kept.last_index == 2
+        assert run.last_index == 2
         run.keep(persist(2, 1, 0, 3, entries_of(2, b"C")))
 
     def test_a_cut_needs_no_new_entries(self) -> None:
@@ -169,7 +227,7 @@ class _LogRules(_Suite):
         run = _Trial(self)
         run.do(persist(1, 1, 0, 1, entries_of(1, b"a", b"b")))
         run.keep(persist(2, None, 1))
-        assert run.kept.last_index == 2
+        assert run.last_index == 2
 
     def test_what_is_no_effect_of_a_core_is_refused(self) -> None:
         run = _Trial(self)
@@ -316,59 +374,35 @@ class RaftStoreSuite(_LogRules, _SnapshotRules):
         for seed in range(_WALKS):
             random = Random(seed)
             run, life = _Trial(self), RandomLife(random)
-            for step in range(_WALK_LENGTH):
-                effect = life.next_effect()
-                before = run.machine.snapshot()
-                run.do(effect)
-                life.did(effect, before)
-                if random.random() < 0.1 and not life.kept.incoming:
-                    applied = list(run.machine.values)
+            for _ in range(_WALK_LENGTH):
+                run.do(life.next_effect(run.twin.content()[0]))
+                if random.random() < 0.1 and not life.incoming:
+                    applied = run.machine.values
                     run.reopen()
-                    run.machine.become(applied)  # the node applies the log again
-                    assert run.kept.last_index == life.kept.last_index, (seed, step)
+                    run.become(applied)  # the node applies the log again
 
     def test_a_crash_leaves_what_had_returned_or_a_beginning_of_the_next_effect(self) -> None:
-        history = _history()
         for point in count():
             crashed = self.crash(LIFE, point)
             if crashed is None:
                 break
-            crashed.machine.become([b"nothing that was kept"])
-            found = crashed.store.load()
-            image = crashed.machine.snapshot()
-            kept, state, allowed = history[crashed.returned]
-            differences = [each.difference(found, image) for each in (kept, *allowed)]
-            assert None in differences, (point, crashed.returned, differences)
-            self._goes_on(crashed, state)
+            found = _loaded(crashed.store, crashed.machine)
+            done, rest = LIFE[: crashed.returned], LIFE[crashed.returned :]
+            ways = ways_through(rest[0]) if rest else [[]]
+            allowed = [_Twin(self, FOUNDING, [*done, *way]).matched(found[0]) for way in ways]
+            assert found in allowed, (point, crashed.returned)
+            self._goes_on(crashed)
 
-    def _goes_on(self, crashed: Crashed, state: list[bytes]) -> None:
+    def _goes_on(self, crashed: Crashed) -> None:
         """Check that the interrupted effect and all later ones can be done."""
         done = crashed.returned
+        crashed.machine.become(_Twin(self, FOUNDING, LIFE[:done]).machine.values)
         while done < len(LIFE) and isinstance(again := LIFE[done], WriteSnapshot) and again.offset:
             done -= 1
-        crashed.machine.become(state)
         for effect in LIFE[done:]:
             assert effect.accepts(crashed.store.perform(effect))
-        found = crashed.store.load()
-        difference = _history()[-1][0].difference(found, crashed.machine.snapshot())
-        assert difference is None, (crashed.returned, difference)
-
-
-def _history() -> list[tuple[Kept, list[bytes], list[Kept]]]:
-    """The durable state and the state machine's values after none, one, two... effects of `LIFE`,
-    and the durable states on the way through the next effect."""
-    machine = Values()
-    twin = MemoryStore(machine, FOUNDING)
-    twin.load()
-    kept = Kept()
-    found: list[tuple[Kept, list[bytes], list[Kept]]] = []
-    for effect in LIFE:
-        state = machine.snapshot()
-        allowed = steps(kept, effect, state)
-        found.append((kept, list(machine.values), allowed))
-        twin.perform(effect)
-        kept = allowed[-1]
-    return [*found, (kept, list(machine.values), [])]
+        found = _loaded(crashed.store, crashed.machine)
+        assert found == _Twin(self, FOUNDING, LIFE).matched(found[0]), crashed.returned
 
 
 def _snapshot(index: int, term: int = 1) -> Snapshot:

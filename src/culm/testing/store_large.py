@@ -79,6 +79,17 @@ class LargeRules(StoreSuite):
         with self.refused(store, StoreErrorCode.UNKNOWN_ENTRY, 1):
             store.finish_payload(log, 1)
 
+    def test_an_entry_of_the_greatest_numbers_is_kept(self) -> None:
+        greatest = _GREAT[-1]
+        for family in self.families:
+            entry = _entry(family, greatest, greatest, log_id=greatest)
+            store = self.made(family)
+            store.append(entry.log, [NewEntry(entry)])
+            store.write_payload(entry.log, greatest, 0, b"begun")
+            store = self.reopened(store)
+            assert store.entries(entry.log) == [stored_form(NewEntry(entry), 5)]
+            assert store.logs() == [entry.log]
+
     def test_logs_come_by_the_bytes_of_authors_and_by_numbers(self) -> None:
         for family in self.families:
             store = self.made(family)
@@ -91,8 +102,13 @@ class LargeRules(StoreSuite):
                 store.append(news[0].entry.log, news)
             logs = sorted(news[0].entry.log for news in made)
             assert store.logs() == logs
+            assert store.logs(count_max=3) == logs[:3]
+            assert store.logs(LogKey(logs[0].author, 5), count_max=1) == logs[1:2]
             for place, log in enumerate(logs):
+                assert store.logs(log) == logs[place + 1 :]
                 assert store.logs(log, count_max=2) == logs[place + 1 : place + 3]
+            for news in made:
+                assert store.entries(news[0].entry.log) == [stored_form(new) for new in news]
 
     def test_entries_of_great_numbers_are_in_order_and_can_be_forked(self) -> None:
         for family in self.families:
@@ -110,19 +126,6 @@ class LargeRules(StoreSuite):
                 assert store.fork(log) == proof
                 assert store.entries(log) == [stored_form(new) for new in news[:kept]]
                 assert store.newest(log) == head_of(news[kept - 1])
-
-    def test_a_fork_at_the_first_entry_leaves_nothing(self) -> None:
-        for store, news, log in self.stores():
-            other = varied_log(store.family, branch=b"other")
-            store.append(log, news)
-            assert store.head(log) == store.newest(log) == head_of(news[-1])
-            store.add_fork(log, ForkProof(news[0].entry, other[0].entry))
-            left = store.head(log), store.newest(log), store.entry(log, 1)
-            assert left == (None, None, None)
-            assert store.entries(log) == []
-            assert store.logs() == [log]
-            with self.refused(store, StoreErrorCode.FORKED, 1):
-                store.append(log, news[:1])
 
     def test_a_large_payload_is_kept_whole(self) -> None:
         payload = b"".join(number.to_bytes(4) for number in range(_PAYLOAD_SIZE // 4)) + b"!"

@@ -22,7 +22,7 @@ from typing import Any
 from nacl.signing import SigningKey
 
 from culm.bamboo.author import LogAuthor
-from culm.bamboo.entry import LogKey, sign
+from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.bamboo.store import LogStore, MemoryStore
@@ -126,45 +126,6 @@ class _EntryRules(StoreSuite):
             assert seqnums(store.entries(log, 4, size_max=two - 1)) == [4]
             assert seqnums(store.entries(log, 4, size_max=two, count_max=1)) == [4]
             assert seqnums(store.entries(log, 4, size_max=1, count_max=3)) == [4]
-
-    def test_an_entry_of_the_greatest_numbers_is_kept(self) -> None:
-        greatest = 2**64 - 1
-        for family in self.families:
-            hash = family.hash(b"")
-            entry = sign(
-                SigningKey(bytes(32)),
-                family=family,
-                log_id=greatest,
-                seqnum=greatest,
-                backlink=hash,
-                lipmaalink=hash,
-                payload_size=greatest,
-                payload_hash=hash,
-            )
-            store = self.made(family)
-            store.append(entry.log, [NewEntry(entry)])
-            store.write_payload(entry.log, greatest, 0, b"begun")
-            store = self.reopened(store)
-            kept = stored_form(NewEntry(entry), 5)
-            assert store.entries(entry.log) == [kept]
-            assert store.logs() == [entry.log]
-
-    def test_logs_are_told_apart_and_listed_in_order(self) -> None:
-        for family in self.families:
-            made = [
-                varied_log(family, log_id, 2, seed=seed) for seed in (3, 2) for log_id in (9, 0)
-            ]
-            store = self.made(family)
-            for news in made:
-                store.append(news[0].entry.log, news)
-            logs = sorted(news[0].entry.log for news in made)
-            assert store.logs() == logs
-            assert store.logs(count_max=3) == logs[:3]
-            assert store.logs(logs[1]) == logs[2:]
-            assert store.logs(LogKey(logs[0].author, 5), count_max=1) == logs[1:2]
-            assert store.logs(logs[-1]) == []
-            for news in made:
-                assert store.entries(news[0].entry.log) == [stored_form(new) for new in news]
 
     def test_appending_again_changes_nothing(self) -> None:
         for store, news, log in self.stores():
@@ -411,11 +372,18 @@ class _ForkRules(StoreSuite):
             proofs = [ForkProof(a.entry, b.entry) for a, b in zip(news, other, strict=True)]
             store.append(log, news)
             for added, kept in ((8, 8), (5, 5), (9, 5), (5, 5), (1, 1)):
+                assert store.head(log) == store.newest(log)  # which a store may remember
                 store.add_fork(log, proofs[added - 1])
-                store = self.reopened(store)
-                assert store.fork(log) == proofs[kept - 1]
-                assert store.newest(log) == (head_of(news[kept - 2]) if kept > 1 else None)
+                for reopens in (False, True):
+                    store = self.reopened(store) if reopens else store
+                    assert store.fork(log) == proofs[kept - 1]
+                    expected = head_of(news[kept - 2]) if kept > 1 else None
+                    assert store.head(log) == store.newest(log) == expected
             assert store.logs() == [log]
+            left = store.head(log), store.entry(log, 1), store.entries(log)
+            assert left == (None, None, [])
+            with self.refused(store, StoreErrorCode.FORKED, 1):
+                store.append(log, news[:1])
 
     def test_of_two_forks_of_one_entry_the_first_is_kept(self) -> None:
         for store, news, log in self.stores():
