@@ -10,7 +10,8 @@ from nacl.signing import SigningKey
 from culm.p2panda import Mode, Policy, Replicator, ReplicatorLimits, materialise
 from culm.p2panda.author import Author
 from culm.p2panda.store import MemoryStore, OperationStore
-from culm.testing.link import Chunker, MachinePair, whole
+from culm.testing.link import MachinePair, whole
+from culm.testing.pipe import Chunker
 from culm.wire.multihash import YASMF
 
 SCHEMA = "panda_" + YASMF.hash(b"pandas").hex()

@@ -29,7 +29,8 @@ from culm.point2point.replication import (
     Settled,
 )
 from culm.testing import captures
-from culm.testing.link import Chunker, whole
+from culm.testing.link import whole
+from culm.testing.pipe import Chunker
 from culm.testing.stores import contents
 from culm.wire.multihash import YAMF
 

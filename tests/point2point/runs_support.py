@@ -30,7 +30,7 @@ from culm.point2point import (
     Role,
     Setup,
 )
-from culm.testing.link import Chunker
+from culm.testing.pipe import Chunker
 from culm.wire.multihash import HashFamily
 from specs.point2point import joined
 

@@ -26,7 +26,8 @@ from culm.bamboo.records import StoredEntry
 from culm.bamboo.store import MemoryStore
 from culm.point2point import ErrorCode
 from culm.point2point.replication import LogRefused, ReplicatorLimits, Want
-from culm.testing.link import Chunker, byte_by_byte, whole
+from culm.testing.link import byte_by_byte, whole
+from culm.testing.pipe import Chunker
 from culm.wire.multihash import YAMF
 
 COUNT = 4

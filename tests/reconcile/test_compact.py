@@ -37,7 +37,8 @@ from culm.reconcile import (
     named,
 )
 from culm.reconcile.frames import BODY_SIZE_MAX, FrameKind, Hello, encode_frame
-from culm.testing.link import End, MachinePair
+from culm.testing.link import MachinePair
+from culm.testing.pipe import End
 
 ROUNDS_MAX = 9
 seeds = st.integers(0, 2**32)

@@ -97,39 +97,14 @@ def keep_stories(error: BaseException, name: str, where: Path | None = None) -> 
         error.add_note(f"capture: {path}; {_HOW} {path}")
 
 
-class _Run:
-    """A run of a simulator that is recorded."""
-
-    def __init__(self, where: Path, name: str) -> None:
-        self._where = where
-        self._name = name
-        self._files = ExitStack()
-        self.paths: list[Path] = []
-
-    def recorder(self, kind: str) -> Recorder:
-        """The recorder of a further machine."""
-        number = len(self.paths) + 1
-        path = self._where / f"{self._name}-{number:03}-{kind.lower()}.culmcap"
-        file: IO[bytes] = self._files.enter_context(path.open("wb"))
-        session = f"{self._name}, {kind} {number}"
-        recorder = Recorder(file.write, session=session, redact=_NOTHING)
-        self._files.callback(recorder.flush)  # before the file is closed
-        self.paths.append(path)
-        return recorder
-
-    def end(self) -> None:
-        """Write the rest."""
-        self._files.close()
-
-
-_runs: list[_Run] = []  # of which the last one is recorded
+_tapes: list[Callable[[str], Recorder]] = []  # of runs that are done again, the last one's in use
 
 
 def make(kind: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> T:
     """A machine of the class `kind`; recorded, with its chance, in a run that is done again."""
-    if not _runs:
+    if not _tapes:
         return kind(*arguments, **keywords)
-    recorder = _runs[-1].recorder(getattr(kind, "__name__", "machine"))
+    recorder = _tapes[-1](getattr(kind, "__name__", "machine"))
     return _made(recorder, kind, *arguments, **keywords)
 
 
@@ -157,7 +132,7 @@ def of_failures(simulator: Callable[P, T]) -> Callable[P, T]:
         try:
             return simulator(*arguments, **keywords)
         except Exception as error:
-            if _runs or (where := folder()) is None:
+            if _tapes or (where := folder()) is None:
                 raise
             name = "-".join(map(str, (simulator.__name__, *arguments[:1])))
             error.add_note(_recorded(where, name, partial(simulator, *arguments, **keywords)))
@@ -169,15 +144,25 @@ def of_failures(simulator: Callable[P, T]) -> Callable[P, T]:
 def _recorded(where: Path, name: str, again: Callable[[], object]) -> str:
     """Do a run again, recorded; a note about it."""
     where.mkdir(parents=True, exist_ok=True)
-    run = _Run(where, name)
-    _runs.append(run)
+    paths: list[Path] = []
     found = "which did not fail again"
-    try:
-        again()
-    except Exception as error:
-        found = f"which failed again: {error!r:.200}"
-    finally:
-        _runs.pop()
-        run.end()
-    files = "\n".join(map(str, run.paths))
-    return f"captures of the same run, {found}; {_HOW} FILE\n{files}"
+    with ExitStack() as files:
+
+        def tape(kind: str) -> Recorder:
+            """The recorder of a further machine."""
+            number = len(paths) + 1
+            paths.append(where / f"{name}-{number:03}-{kind.lower()}.culmcap")
+            file: IO[bytes] = files.enter_context(paths[-1].open("wb"))
+            recorder = Recorder(file.write, session=f"{name}, {kind} {number}", redact=_NOTHING)
+            files.callback(recorder.flush)  # before the file is closed
+            return recorder
+
+        _tapes.append(tape)
+        try:
+            again()
+        except Exception as error:
+            found = f"which failed again: {error!r:.200}"
+        finally:
+            _tapes.remove(tape)
+    listed = "\n".join(map(str, paths))
+    return f"captures of the same run, {found}; {_HOW} FILE\n{listed}"

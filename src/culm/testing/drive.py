@@ -16,12 +16,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import IO
 
 from culm.arguments import is_dict
-from culm.capture import Capture, CaptureError, Recorder
+from culm.capture import CaptureError, Recorder
 from culm.capture.files import open_capture
 from culm.capture.lines import operations
 from culm.exits import ExitStatus, end_with, exits
@@ -65,17 +64,25 @@ def _drive(options: argparse.Namespace, files: ExitStack) -> ExitStatus:
         if options.capture is not None:
             recorder = _recorder(name, options.capture, config, driver, files)
     except Exception as error:  # no such machine, no such config
-        _write(sys.stdout, {"error": plain_error(error)})
+        _write([{"error": plain_error(error)}])
         return ExitStatus.IMPOSSIBLE
-    for value in driver.start():
-        _write(sys.stdout, value)
-    if capture is not None:
-        return _drive_capture(driver, capture, recorder)
-    for line in sys.stdin.buffer:  # bytes: a line that is not UTF-8 is not JSON either
-        if line.strip():
-            _drive_line(driver, line)
+    _write(driver.start())
+    try:
+        if capture is not None:
+            for operation in operations(capture):
+                _write(driver.do_operation(operation))
+            return ExitStatus.DONE
+        for line in sys.stdin.buffer:  # bytes: a line that is not UTF-8 is not JSON either
+            if line.strip():
+                _write(_answer(driver, line))
             if recorder is not None:
                 recorder.flush()
+    except CaptureError as error:
+        print(error, file=sys.stderr)
+        return ExitStatus.IMPOSSIBLE
+    finally:
+        if recorder is not None:
+            recorder.flush()
     return ExitStatus.DONE
 
 
@@ -93,35 +100,17 @@ def _recorder(
     return recorder
 
 
-def _drive_capture(driver: LineDriver, capture: Capture, recorder: Recorder | None) -> ExitStatus:
-    """Drive the machine by a capture."""
-    try:
-        for operation in operations(capture):
-            for said in driver.do_operation(operation):
-                _write(sys.stdout, said)
-    except CaptureError as error:
-        print(error, file=sys.stderr)
-        return ExitStatus.IMPOSSIBLE
-    finally:
-        if recorder is not None:
-            recorder.flush()
-    return ExitStatus.DONE
-
-
-def _drive_line(driver: LineDriver, line: bytes) -> None:
+def _answer(driver: LineDriver, line: bytes) -> Iterator[JSON]:
     try:
         value = read_json(line)
     except ValueError as error:
-        answer = driver.refuse(error)
-    else:
-        answer = driver.do(value)
-    for said in answer:
-        _write(sys.stdout, said)
+        return driver.refuse(error)
+    return driver.do(value)
 
 
-def _write(stream: IO[str], value: JSON) -> None:
-    stream.write(json.dumps(value, ensure_ascii=True) + "\n")
-    stream.flush()
+def _write(answer: Iterable[JSON]) -> None:
+    for value in answer:
+        print(json.dumps(value), flush=True)
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:

@@ -14,19 +14,8 @@ from typing import Any, Unpack
 from culm.machines import Config, MachineType, Responder, Verb
 from culm.machines.driver import Driver, WrongKindError
 from culm.machines.operations import Advance, Call, Eof, Operation
-from culm.testing.pipe import Chunker, End, JoinedMachines, JoinOptions, Pipe, Place, Sizer
+from culm.testing.pipe import Chunker, JoinedMachines, JoinOptions, Place, Sizer
 from culm.testing.spec import Side
-
-__all__ = [
-    "Chunker",
-    "End",
-    "MachinePair",
-    "Sizer",
-    "byte_by_byte",
-    "random_chunks",
-    "random_sizes",
-    "whole",
-]
 
 
 def whole(available: int) -> int:
@@ -77,10 +66,6 @@ class MachinePair(JoinedMachines):
             if not end.driver.is_stream:
                 raise WrongKindError(f"{type(end.machine).__name__} is not for streams")
         self._join((Place("left"), Place("right")), latency)
-        self._pipes: dict[Side, Pipe] = {
-            "left": self._ways[Place("left")].pipe,
-            "right": self._ways[Place("right")].pipe,
-        }
         self._start()
 
     @classmethod
@@ -117,7 +102,7 @@ class MachinePair(JoinedMachines):
 
         `Eof` is that side's own half-close, and `Advance` moves the clock of both.
         """
-        self._pipes[side].allow(self._size_max)
+        self._pipes[Place(side)].allow(self._size_max)
         match operation:
             case Eof():
                 self.eof(side)
@@ -132,12 +117,12 @@ class MachinePair(JoinedMachines):
 
     def eof(self, side: Side) -> None:
         """Half-close: `side` sends no more; the other learns it after the last byte."""
-        self._pipes[side].end()
+        self._pipes[Place(side)].end()
 
     def hold(self, side: Side) -> None:
         """Hold up the bytes that `side` sends until `release`."""
-        self._pipes[side].hold()
+        self._pipes[Place(side)].hold()
 
     def release(self, side: Side) -> None:
         """Let the bytes that `side` sends go on."""
-        self._pipes[side].hold(False)
+        self._pipes[Place(side)].hold(False)

@@ -29,7 +29,6 @@ class Mesh(JoinedMachines):
         self, members: Mapping[str, Driver], dialling: Dialling, **options: Unpack[JoinOptions]
     ) -> None:
         super().__init__(members, **options)
-        self.members = members
         self._dialling = dialling
         self._strangers: set[Place] = set()
         self._early: dict[Place, bytes] = {}  # bytes sent before the connection was there
@@ -49,10 +48,6 @@ class Mesh(JoinedMachines):
     def events(self, member: str) -> list[Event]:
         """All events of `member` so far."""
         return self.ends[member].events
-
-    def operations(self, member: str) -> list[Operation]:
-        """All operations on `member`, without the answers of its own store."""
-        return self.ends[member].operations
 
     def do(self, member: str, operation: Operation) -> None:
         """Do `operation` to `member`, without running on; `Advance` moves the clock of all."""
@@ -81,9 +76,9 @@ class Mesh(JoinedMachines):
 
     def _dial(self, member: str, peer: str) -> None:
         dialling = self._dialling
-        there = self.members.get(peer)
+        there = self.ends.get(peer)
         far = None
-        if there is not None and there.closed is None:
+        if there is not None and there.driver.closed is None:
             far = self._do(peer, dialling.accepted)
         if not isinstance(far, int):
             self._do(member, dialling.failed(peer))
@@ -95,7 +90,7 @@ class Mesh(JoinedMachines):
         ends = Place(member, near), Place(peer, far)
         self._join(ends)
         for place in ends:
-            self._ways[place].pipe.put(self._early.pop(place, b""), self.clock.now)
+            self._pipes[place].put(self._early.pop(place, b""), self.clock.now)
             self._note(place.member, [])  # it may be closed already
 
     def _note(self, name: str, turns: list[Turn]) -> None:
@@ -108,8 +103,8 @@ class Mesh(JoinedMachines):
         place = Place(name, source.number)
         if place in self._strangers:
             return b""
-        if (way := self._ways.get(place)) is not None:
-            return way.pipe.fill(source, self.clock.now, self._sizer)
+        if (pipe := self._pipes.get(place)) is not None:
+            return pipe.fill(source, self.clock.now, self._sizer)
         early: bytes = source.data_to_send()
         self._early[place] = self._early.get(place, b"") + early
         return early

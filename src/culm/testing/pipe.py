@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple, Self, TypedDict
@@ -21,14 +20,22 @@ Sizer = Callable[[], "int | None"]  # -> size_max for the next data_to_send; Non
 STEPS_MAX = 100_000
 
 
+class Place(NamedTuple):
+    """One end of a connection: a member's link, or its only stream (``None``)."""
+
+    member: str
+    link: int | None = None
+
+
 class Pipe:
     """Bytes under way in one direction, each piece with the time at which it arrives.
 
-    latency: seconds that bytes take; capacity: most bytes under way.
+    to: where they arrive; latency: seconds that they take; capacity: most bytes under way.
     held: nothing arrives for the moment; ended: the sender sends no more.
     """
 
-    def __init__(self, latency: float, capacity: float) -> None:
+    def __init__(self, to: Place, latency: float, capacity: float) -> None:
+        self.to = to
         self.latency = latency
         self.capacity = capacity
         self.held = False
@@ -111,17 +118,9 @@ class Pipe:
         """Note that the sender sends no more."""
         self.ended = True
 
-    def end_unless_full(self) -> None:
-        """Note that the sender is closed; as long as there is no room, it may have bytes left."""
-        self.ended |= self.room > 0
-
     def hold(self, value: bool = True) -> None:
         """Hold up the bytes under way, or let them go on."""
         self.held = value
-
-    def deliver_eof(self) -> None:
-        """Note that the receiver has learned of the end."""
-        self.eof_delivered = True
 
     def sink(self) -> None:
         """Drop all bytes under way, and all later ones: the receiver is closed."""
@@ -132,21 +131,6 @@ class Pipe:
     def eof_due(self) -> bool:
         """Whether the receiver should learn of the end now."""
         return self.ended and not self._pieces and not self.held and not self.eof_delivered
-
-
-class Place(NamedTuple):
-    """One end of a connection: a member's link, or its only stream (``None``)."""
-
-    member: str
-    link: int | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Way:
-    """One direction of a connection, from one place to that at the other end."""
-
-    to: Place
-    pipe: Pipe
 
 
 class End:
@@ -223,7 +207,7 @@ class JoinedMachines:
         self._capacity = capacity
         self._steps_max = steps_max
         self._size_max = size_max
-        self._ways: dict[Place, _Way] = {}
+        self._pipes: dict[Place, Pipe] = {}
 
     @property
     def refusal(self) -> str | None:
@@ -244,8 +228,8 @@ class JoinedMachines:
     def _join(self, ends: tuple[Place, Place], latency: tuple[float, float] = (0.0, 0.0)) -> None:
         """Connect two places; the latency of the bytes from each in seconds."""
         for place, other, seconds in zip(ends, reversed(ends), latency, strict=True):
-            way = self._ways[place] = _Way(other, Pipe(seconds, self._capacity))
-            way.pipe.allow(self._size_max)
+            pipe = self._pipes[place] = Pipe(other, seconds, self._capacity)
+            pipe.allow(self._size_max)
 
     def run(self, until: float | None = None) -> Self:
         """Run until nothing is under way and nothing happens; returns itself.
@@ -254,8 +238,8 @@ class JoinedMachines:
         that time over every deadline on the way (`math.inf`: until there is no deadline left).
         Raises `EndlessError` when that takes too many steps or bytes.
         """
-        for way in self._ways.values():
-            way.pipe.allow(self._size_max)
+        for pipe in self._pipes.values():
+            pipe.allow(self._size_max)
         for name in self.ends:
             self._flush(name)
         for _ in range(self._steps_max):
@@ -270,33 +254,32 @@ class JoinedMachines:
 
     def _deliver(self) -> bool:
         """Deliver some bytes, or the end of a stream; false if there is nothing to deliver."""
-        ready = [place for place in self._ways if self._deliverable(place)]
+        ready = [place for place in self._pipes if self._deliverable(place)]
         if not ready:
             return False
         place = ready[0] if self._rng is None or len(ready) == 1 else self._rng.choice(ready)
-        way, size = self._ways[place], self._deliverable(place)
+        pipe, size = self._pipes[place], self._deliverable(place)
         if self._rng is None:  # in turns: others go first next time
-            self._ways[place] = self._ways.pop(place)
+            self._pipes[place] = self._pipes.pop(place)
         operation: Operation
-        if way.pipe.eof_due():
-            way.pipe.deliver_eof()
-            operation = Eof(way.to.link)
+        if pipe.eof_due():
+            pipe.eof_delivered = True
+            operation = Eof(pipe.to.link)
         else:
             wanted = size if self._chunker is None else max(1, self._chunker(size))
-            operation = Receive(way.pipe.take(min(size, wanted)), way.to.link)
-        self._do(way.to.member, operation)
+            operation = Receive(pipe.take(min(size, wanted)), pipe.to.link)
+        self._do(pipe.to.member, operation)
         self._flush(place.member)  # it may have waited for room
         return True
 
     def _deliverable(self, place: Place) -> int:
         """Bytes from `place` that the other end may get now; 1 if only the end is left."""
-        way = self._ways[place]
-        if way.pipe.eof_due():
+        pipe = self._pipes[place]
+        if pipe.eof_due():
             return 1
-        arrived = way.pipe.arrived(self.clock.now)
-        return (
-            min(arrived, self.ends[way.to.member].driver.read_size(way.to.link)) if arrived else 0
-        )
+        arrived = pipe.arrived(self.clock.now)
+        to = self.ends[pipe.to.member].driver
+        return min(arrived, to.read_size(pipe.to.link)) if arrived else 0
 
     def _do(self, name: str, operation: Operation) -> object:
         """Do `operation`, without running on; returns a call's result."""
@@ -316,18 +299,17 @@ class JoinedMachines:
                 end.turns.append(turn)
                 self.log.append((name, turn))
         for link in _closed(end.driver):
-            if (way := self._ways.get(Place(name, link))) is not None:
-                way.pipe.end_unless_full()
-                self._ways[way.to].pipe.sink()
+            if (pipe := self._pipes.get(Place(name, link))) is not None:
+                pipe.ended |= pipe.room > 0  # without room it may have bytes left
+                self._pipes[pipe.to].sink()
 
     def _take(self, name: str, source: Any) -> bytes:
         """Take the bytes of a stream for which there is room."""
-        pipe = self._ways[Place(name)].pipe
-        return pipe.fill(source, self.clock.now, self._sizer)
+        return self._pipes[Place(name)].fill(source, self.clock.now, self._sizer)
 
     def _pass_time(self, until: float | None) -> bool:
         now = self.clock.now
-        arrivals = (way.pipe.next_arrival(now) for way in self._ways.values())
+        arrivals = (pipe.next_arrival(now) for pipe in self._pipes.values())
         times = [time for time in arrivals if time is not None]
         if until is None:
             until = min(times, default=now)
