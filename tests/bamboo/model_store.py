@@ -9,8 +9,8 @@ from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.bamboo.store import LogStore
-from culm.testing.store_asking import head_of, stored_form
 from culm.wire.multihash import HashFamily
+from stored_entries import head_of, stored_form
 
 
 @dataclass
@@ -106,13 +106,18 @@ class ModelStore(LogStore):
     def append(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
         rows = dict(self._rows)
         for new in entries:
-            seqnum = new.entry.seqnum
+            seqnum, size = new.entry.seqnum, len(new.payload or b"")
             fork = self._forks.get(log)
+            if new.entry.log != log or new.entry.family is not self._family:
+                raise StoreError(StoreErrorCode.WRONG_LOG, log, seqnum)
             if fork is not None and seqnum >= fork.seqnum:
                 raise StoreError(StoreErrorCode.FORKED, log, seqnum)
             row = rows.get((log, seqnum), _Row(new.entry, b"", False))
             if row.entry != new.entry:
                 raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
+            fits = size <= new.entry.payload_size if new.staged else size == new.entry.payload_size
+            if new.payload is not None and not fits:
+                raise StoreError(StoreErrorCode.PAYLOAD_SIZE, log, seqnum)
             if new.payload is not None and not row.complete and not (new.staged and row.payload):
                 row = _Row(new.entry, new.payload, not new.staged, new.staged)
             rows[log, seqnum] = row
@@ -145,6 +150,8 @@ class ModelStore(LogStore):
         self._row(log, seqnum).discard_staged()
 
     def add_fork(self, log: LogKey, proof: ForkProof) -> None:
+        if proof.log != log or proof.first.family is not self._family:
+            raise StoreError(StoreErrorCode.WRONG_LOG, log, proof.seqnum)
         known = self._forks.get(log)
         if known is None or proof.seqnum < known.seqnum:
             self._forks[log] = proof

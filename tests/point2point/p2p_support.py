@@ -36,9 +36,9 @@ from culm.point2point import (
     Setup,
     Timing,
 )
-from culm.testing.store_asking import stored_form
 from culm.testing.suite.meter import Meter
 from culm.wire.multihash import YAMF, HashFamily
+from stored_entries import stored_form
 
 E = TypeVar("E", bound=Event)
 

@@ -10,8 +10,8 @@ from culm.machines.sample_logs import make_log
 from culm.point2point.replication import Interest
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import EntriesStored
-from culm.testing.store_asking import head_of
 from culm.wire.multihash import YAMF
+from stored_entries import head_of
 
 
 @given(

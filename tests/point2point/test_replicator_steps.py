@@ -39,8 +39,8 @@ from culm.point2point.replication.steps import (
     Sent,
     Wanted,
 )
-from culm.testing.store_asking import stored_form
 from culm.wire.multihash import YAMF
+from stored_entries import stored_form
 
 NEWS = news_of((5, 5))
 

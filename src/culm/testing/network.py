@@ -84,11 +84,10 @@ class Network:
         *,
         seed: int,
         conditions: Conditions | None = None,
-        clock: VirtualClock | None = None,
         size: Callable[[Any], int] = len,
     ) -> None:
         self.seed = seed
-        self.timetable = Timetable(clock)
+        self.timetable = Timetable()
         self._default = Conditions() if conditions is None else conditions
         self._conditions: dict[tuple[Address, Address], Conditions] = {}
         self._cuts: set[tuple[Address, Address]] = set()

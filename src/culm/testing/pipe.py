@@ -169,7 +169,6 @@ class JoinOptions(TypedDict, total=False):
     sizer: Sizer | None
     rng: Random | None
     capacity: float
-    clock: VirtualClock | None
     steps_max: int
     size_max: int
 
@@ -194,11 +193,10 @@ class JoinedMachines:
         sizer: Sizer | None = None,
         rng: Random | None = None,
         capacity: float = math.inf,
-        clock: VirtualClock | None = None,
         steps_max: int = STEPS_MAX,
         size_max: int = SIZE_MAX,
     ) -> None:
-        self.clock = VirtualClock() if clock is None else clock
+        self.clock = VirtualClock()
         self.ends = {name: End(driver) for name, driver in members.items()}
         self.log: list[tuple[str, Turn]] = []
         self._chunker = chunker

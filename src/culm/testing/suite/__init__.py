@@ -12,14 +12,17 @@ mutations; the loaded profile sets the number of examples.  (``culm[testing]`` b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 try:
     from hypothesis import HealthCheck, given, seed, settings
     from hypothesis import strategies as st
+    from hypothesis.errors import HypothesisException
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "Hypothesis is not installed: python -m pip install 'culm[testing]'", name=error.name
@@ -33,13 +36,11 @@ from culm.testing.suite.answers import answers, every_answer, every_receipt, rec
 from culm.testing.suite.arguments import arguments, every_argument
 from culm.testing.suite.careless import careless
 from culm.testing.suite.faults import every_fault, faults
-from culm.testing.suite.floods import floods, limits, repeats, unsent
+from culm.testing.suite.floods import floods, limits, reads, repeats, unsent
 from culm.testing.suite.freed import every_freed, freed
 from culm.testing.suite.processes import LeftOutWarning, processes
 from culm.testing.suite.pumped import pumped
-from culm.testing.suite.reading import reads
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
-from culm.testing.suite.shrinking import EnoughError, Patience
 from culm.testing.suite.stages import alone, least, links
 from culm.testing.suite.strategies import Draw
 from culm.testing.suite.work import alike, at_once, work
@@ -55,6 +56,48 @@ _HEALTH_OF_NO_CONCERN = (
     HealthCheck.large_base_example,
     HealthCheck.too_slow,
 )
+
+
+class _EnoughError(KeyboardInterrupt):
+    """The time is over; Hypothesis takes it for Ctrl-C, and ends the search."""
+
+
+class _Patience:
+    """Checks examples until `seconds` after the first failure.
+
+    Hypothesis itself shrinks for up to five minutes, which no setting changes.
+
+    failure: the error of the smallest example that has failed; in a search that is cut off, the one
+        to raise.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.failure: Exception | None = None
+        self._seconds = seconds
+        self._until = 0.0
+        self._size = 0
+
+    def check(self, check: Callable[[Draw], None], draw: Draw) -> None:
+        """Call `check` with `draw`; raises its errors, and `_EnoughError` once time is over."""
+        if self.failure is not None and time.monotonic() > self._until:
+            raise _EnoughError
+        size = 0
+
+        def counted(strategy: st.SearchStrategy[Any]) -> Any:
+            nonlocal size
+            size += 1
+            return draw(strategy)
+
+        try:
+            check(counted)
+        except HypothesisException:  # such as an assumption that does not hold
+            raise
+        except Exception as error:
+            if self.failure is None:
+                self._until = time.monotonic() + self._seconds
+            if self.failure is None or size <= self._size:
+                self.failure, self._size = error, size
+            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +142,7 @@ class Property:
         """
         check, tried = self.check_example, 0
         assert check is not None
-        patience = Patience(SHRINK_SECONDS_MAX)
+        patience = _Patience(SHRINK_SECONDS_MAX)
 
         patient = settings(
             max_examples=examples, deadline=None, suppress_health_check=_HEALTH_OF_NO_CONCERN
@@ -121,7 +164,7 @@ class Property:
             seed(chance)(example)
         try:
             example()
-        except EnoughError:
+        except _EnoughError:
             assert patience.failure is not None
             raise patience.failure from None
         return tried
