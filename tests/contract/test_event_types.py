@@ -12,7 +12,7 @@ import matches
 import pytest
 
 from culm.machine import Closed, Effect, Event
-from culm.testing.suite.declared import declared_effects, declared_events
+from culm.testing.suite.runs import declared_effects, declared_events
 
 # The packages that export machines; a machine has `next_event` and `close`.
 PACKAGES = [

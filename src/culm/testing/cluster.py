@@ -34,7 +34,7 @@ class Host:
         address: Address,
         build: Callable[[Host], DatagramMachine],
         *,
-        verbs: Mapping[str, Verb],
+        verbs: Mapping[str, Verb] | None,
         effects: Callable[[Host, Effect[Any]], None] | None,
         clock: SkewedClock,
         disk: Disk | None,
@@ -103,7 +103,9 @@ class Host:
         self._alarm = None
         self._deadline = float("-inf")
         self._driver = Driver(self._build(self), verbs=self._verbs)
-        self._cluster.network.attach(self.address, self._receive)
+        self._cluster.network.attach(
+            self.address, lambda payload, source: self._enter(ReceiveDatagram(payload, source))
+        )
         self._run(None, *self._time())
 
     def crash(self) -> None:
@@ -128,9 +130,6 @@ class Host:
         if self._driver is None:
             raise LookupError(f"node {self.address!r} is down")
         return self._driver
-
-    def _receive(self, payload: Any, source: Address) -> None:
-        self._enter(ReceiveDatagram(payload, source))
 
     def _enter(self, operation: Operation) -> None:
         """Do `operation`, or queue it if the machine is in the middle of a turn."""
@@ -282,7 +281,7 @@ class Cluster:
             self,
             address,
             build,
-            verbs={} if verbs is None else verbs,
+            verbs=verbs,
             effects=effects,
             clock=SkewedClock() if clock is None else clock,
             disk=disk,

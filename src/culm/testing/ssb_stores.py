@@ -182,16 +182,14 @@ class _Rules(_Suite):
         trial.reopen()
 
     def test_reading_keeps_to_its_bounds(self) -> None:
-        store = self.make_store()
-        messages = _messages(_ALICE, 1, 9)
-        store.perform(_append(*messages))
-        data = tuple(message.data for message in messages)
-        assert store.perform(_read(_ALICE, 1)) == data
-        assert store.perform(_read(_ALICE, 4, count_max=2)) == data[3:5]
-        assert store.perform(_read(_ALICE, 4, size_max=len(data[3] + data[4]))) == data[3:5]
-        assert store.perform(_read(_ALICE, 4, size_max=1)) == data[3:4]
-        for effect in (_read(_ALICE, 9), _read(_ALICE, 1, count_max=1)):
-            assert effect.accepts(store.perform(effect))
+        trial, messages = _Trial(self), _messages(_ALICE, 1, 9)
+        two = sum(len(message.data) for message in messages[3:5])
+        trial.do(
+            _append(*messages),
+            _read(_ALICE, 1),
+            *(_read(_ALICE, 4, size_max=size) for size in (two, two - 1, 1)),
+            *(_read(_ALICE, first, count_max=count) for first, count in ((4, 2), (9, 1), (1, 1))),
+        )
 
     def test_what_is_not_there_cannot_be_read(self) -> None:
         store = self.make_store()

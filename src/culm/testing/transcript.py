@@ -18,17 +18,12 @@ from culm.testing.spec import MachineSpec
 
 def of_turns(turns: Iterable[Turn]) -> str:
     """The transcript of one machine's turns."""
-    lines: list[str] = []
-    deadline: float | None = None
-    for turn in turns:
-        lines += turn_lines(turn, deadline)
-        deadline = turn.deadline
-    return "".join(f"{line}\n" for line in lines)
+    return _of_log([("", turn) for turn in turns])
 
 
 def of_link(link: MachinePair) -> str:
     """The transcript of both ends in the order of their turns, each under its side."""
-    return _of_log(link.log, link.ends)
+    return _of_log(link.log, names=link.ends)
 
 
 def of_mesh(mesh: Mesh, show: Show) -> str:
@@ -36,7 +31,7 @@ def of_mesh(mesh: Mesh, show: Show) -> str:
 
     `show` writes the meaning of bytes in the protocol's own terms.
     """
-    return _of_log(mesh.log, mesh.ends, show)
+    return _of_log(mesh.log, show, names=mesh.ends)
 
 
 def of_cluster(cluster: Cluster, show: Show) -> str:
@@ -47,18 +42,20 @@ def of_cluster(cluster: Cluster, show: Show) -> str:
     turn.
     """
     log = [(_address(node), replace(turn, deadline=None)) for node, turn in cluster.log]
-    return _of_log(log, {name for name, _ in log}, show)
+    return _of_log(log, show, names={name for name, _ in log})
 
 
-def _of_log(log: Sequence[tuple[str, Turn]], names: Iterable[str], show: Show | None = None) -> str:
-    """The transcript of the turns of several machines, each under its name."""
-    width = max(map(len, names), default=0)
+def _of_log(
+    log: Sequence[tuple[str, Turn]], show: Show | None = None, *, names: Iterable[str] = ()
+) -> str:
+    """The transcript of the turns of machines, each under its name if they have `names`."""
+    width = max((len(name) + 1 for name in names), default=0)
     lines: list[str] = []
     deadlines: dict[str, float | None] = {}
     for name, turn in log:
         said = turn_lines(turn, deadlines.get(name), show)
         deadlines[name] = turn.deadline
-        lines += [f"{name:{width}} {line}\n" for line in said]
+        lines += [f"{name:{width}}{line}\n" for line in said]
     return "".join(lines)
 
 

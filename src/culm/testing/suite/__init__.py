@@ -34,12 +34,10 @@ from culm.testing.spec import MachineSpec
 from culm.testing.suite import properties
 from culm.testing.suite.answers import answers, every_answer, every_receipt, receipts
 from culm.testing.suite.arguments import arguments, every_argument
-from culm.testing.suite.careless import careless
+from culm.testing.suite.drivers import careless, every_freed, freed, pumped
 from culm.testing.suite.faults import every_fault, faults
 from culm.testing.suite.floods import floods, limits, reads, repeats, unsent
-from culm.testing.suite.freed import every_freed, freed
 from culm.testing.suite.processes import LeftOutWarning, processes
-from culm.testing.suite.pumped import pumped
 from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
 from culm.testing.suite.stages import alone, least, links
 from culm.testing.suite.strategies import Draw
@@ -47,7 +45,6 @@ from culm.testing.suite.work import alike, at_once, work
 
 __all__ = ["PROPERTIES", "LeftOutWarning", "Property", "PropertyError", "cases", "check_machine"]
 
-EXAMPLE_SECONDS_MAX = SECONDS_MAX
 SHRINK_SECONDS_MAX = 20.0  # from the first failure of a law on
 
 # Conversations are long, and some machines are slow; neither is a fault of the example.
@@ -130,7 +127,7 @@ class Property:
             if self.check_example is not None:
                 self.search(spec, max(1, round(settings().max_examples * self.share)))
         except Exception as error:
-            with watchdog(EXAMPLE_SECONDS_MAX):
+            with watchdog(SECONDS_MAX):
                 keep_stories(error, f"{spec.name}-{self.name}", captures)
             raise
 
@@ -154,7 +151,7 @@ class Property:
         @given(st.data())
         def example(data: st.DataObject) -> None:
             nonlocal tried
-            with watchdog(EXAMPLE_SECONDS_MAX):
+            with watchdog(SECONDS_MAX):
                 patience.check(partial(check, spec), data.draw)
             tried += 1
 

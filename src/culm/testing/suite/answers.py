@@ -31,12 +31,11 @@ from culm.testing.suite.runs import (
 )
 from culm.testing.suite.strategies import Draw, Story, conversation, pick, variant
 
-_FAILURES_MAX = 12  # failures tried without chance in each conversation
+_TRIED_MAX = 12  # effects withheld or failed without chance in each conversation
 _MESSAGE = "the disk is full"
 # Numbers that are no tickets, and values that are no numbers.
 _NO_TICKETS: tuple[Any, ...] = (-1, 0, 1 << 64, 0.5, "1", None, [], object())
 _FIELDS: tuple[Any, ...] = (None, object(), -1, b"", "", True)
-_EFFECTS_MAX = 12  # effects withheld without chance in each conversation
 
 
 def every_answer(spec: MachineSpec) -> None:
@@ -47,7 +46,7 @@ def every_answer(spec: MachineSpec) -> None:
             with watchdog():
                 plain = _refuse_what_is_wrong(spec, told, story)
             count = len(plain.starts)
-            for number in range(0, count, count // _FAILURES_MAX + 1):
+            for number in range(0, count, count // _TRIED_MAX + 1):
                 with watchdog():
                     _fail(spec, told, story, plain, number)
 
@@ -95,13 +94,11 @@ class Play:
         self.turns.append(self.driver.drain(None))
         self._answer_all()
         for operation in story:
-            effect = None
-            if isinstance(operation, Complete):
-                effect = self._waiting(operation.ticket)
-            if isinstance(operation, Complete) and effect is not None:
-                self._answer(effect, operation)
-            else:
-                self.do(operation)
+            match operation:
+                case Complete(ticket) if (effect := self._waiting(ticket)) is not None:
+                    self._answer(effect, operation)
+                case _:
+                    self.do(operation)
             self._answer_all()
         return self
 
@@ -116,10 +113,6 @@ class Play:
         self.turns.append(turn)
         return turn
 
-    def withhold(self, effect: Effect[Any]) -> None:
-        """Never answer an effect."""
-        self.driver.withhold(effect)
-
     def _answer_all(self) -> None:
         while self._respond is not None and self.driver.unanswered:
             effect = self.driver.unanswered[0]
@@ -128,7 +121,7 @@ class Play:
     def _answer(self, effect: Effect[Any], answer: Complete) -> None:
         self.starts.append(len(self.turns))
         self._responder(self, len(self.starts) - 1, effect, answer)
-        self.withhold(effect)  # answered by now, or never
+        self.driver.withhold(effect)  # answered by now, or never
 
     def _waiting(self, ticket: int) -> Effect[Any] | None:
         return next((each for each in self.driver.unanswered if each.ticket == ticket), None)
@@ -219,7 +212,7 @@ def _fail(spec: MachineSpec, told: Conversation, story: Story, plain: Play, numb
         play.do(Fail(effect.ticket, _MESSAGE))
 
     def closing(play: Play, number: int, effect: Effect[Any], right: Complete) -> None:
-        play.withhold(effect)
+        play.driver.withhold(effect)
         play.do(Call("close"))
 
     waited, closed, failed = (
@@ -388,7 +381,7 @@ def every_receipt(spec: MachineSpec) -> None:
         with retold(spec, told):
             with watchdog():
                 plain = _Answered(spec, told)
-            for effect in plain.keeping[:: len(plain.keeping) // _EFFECTS_MAX + 1]:
+            for effect in plain.keeping[:: len(plain.keeping) // _TRIED_MAX + 1]:
                 with watchdog():
                     plain.check(effect)
 

@@ -26,10 +26,11 @@ from culm.testing.suite.runs import (
     expect_equal,
     finish,
     retold,
+    told_to,
     visible,
     watchdog,
 )
-from culm.testing.suite.strategies import Draw, Story, conversation, pick
+from culm.testing.suite.strategies import Draw, conversation, pick
 
 _DEPTH_MAX = 3  # of values within values
 _TRIES_MAX = 32
@@ -275,27 +276,22 @@ def _try(
 ) -> Iterator[Wrong]:
     """Try each of `wrongs` in operation number `at`; yields those that are not refused."""
     story = list(told.operations)
-    driver, turns, any_refused = *_told(spec, told, story[:at]), False
+    driver, turns, any_refused = *told_to(spec, told, story[:at]), False
     for wrong in wrongs:
         before = visible(driver)
         if not _refused(driver, story[at], wrong):
             if wrong.harmful and driver.closed is None:
                 raise PropertyError(f"{story[at]} was taken with {wrong}")
             yield wrong
-            driver, turns = _told(spec, told, story[:at])
+            driver, turns = told_to(spec, told, story[:at])
             continue
         check_unchanged(f"{wrong}", driver, before)
         any_refused = True
     if any_refused:
-        without = _told(spec, told, story)[1]
+        without = told_to(spec, told, story)[1]
         for operation in story[at:]:
             turns += driver.run(operation)
         expect_equal(f"wrong arguments of {story[at]} made a difference", without, turns)
-
-
-def _told(spec: MachineSpec, told: Conversation, story: Story) -> tuple[Driver, list[Turn]]:
-    driver = driver_for(spec, told)
-    return driver, driver.tell(story)
 
 
 def _refused(driver: Driver, operation: Operation, wrong: Wrong | None) -> bool:
@@ -315,7 +311,7 @@ def _is_refusal(error: Exception) -> bool:
 def _go_on(spec: MachineSpec, told: Conversation, at: int, wrong: Wrong) -> None:
     """Tell the rest of the story to a machine that has taken `wrong`, and end it."""
     story = list(told.operations)
-    driver, _ = _told(spec, told, story[:at])
+    driver, _ = told_to(spec, told, story[:at])
     _refused(driver, story[at], wrong)
     try:
         turns = [driver.drain(None), *driver.answer()]

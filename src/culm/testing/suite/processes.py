@@ -9,7 +9,6 @@ import subprocess
 import sys
 import warnings
 from functools import cache
-from typing import NamedTuple
 
 from culm.arguments import is_list, is_tuple
 from culm.testing.spec import MachineSpec
@@ -35,12 +34,8 @@ class LeftOutWarning(UserWarning):
     """A part of a law was not checked."""
 
 
-class _Address(NamedTuple):
-    """A module's name for a spec, or for the list that has it."""
-
-    module: str
-    name: str
-    place: int | None
+# A module, its name for a spec or for the list that has it, and the place in that list.
+_Address = tuple[str, str, "int | None"]
 
 
 def processes(spec: MachineSpec) -> None:
@@ -70,11 +65,11 @@ def _address(spec: MachineSpec) -> _Address | None:
     for module in list(sys.modules.values()):
         for name, value in list(vars(module).items()) if module.__name__ != "__main__" else ():
             if value is spec:
-                return _Address(module.__name__, name, None)
+                return module.__name__, name, None
             if is_list(value) or is_tuple(value):
                 places = (index for index, each in enumerate(value) if each is spec)
                 if (index := next(places, None)) is not None:
-                    return _Address(module.__name__, name, index)
+                    return module.__name__, name, index
     return None
 
 

@@ -31,10 +31,10 @@ from culm.machines.operations import (
 from culm.machines.plain import from_plain, to_plain
 from culm.testing.record import conversations
 from culm.testing.spec import Conversation, MachineSpec
-from culm.testing.suite.declared import check_declared
 from culm.testing.suite.runs import (
     PropertyError,
     check_closed,
+    check_declared,
     check_idle,
     check_past,
     check_unchanged,
@@ -46,6 +46,7 @@ from culm.testing.suite.runs import (
     refused,
     retold,
     run_story,
+    told_to,
     visible,
     watchdog,
 )
@@ -142,8 +143,7 @@ def survives(spec: MachineSpec, draw: Draw) -> None:
         else:
             story.append(operation)
     with retold(spec, told):
-        driver = driver_for(spec, told)
-        turns = driver.tell(story)
+        driver, turns = told_to(spec, told, story)
         check_closed(driver, turns)
         _check_ended(driver, turns)
 
@@ -203,8 +203,7 @@ def _bothered(
     spec: MachineSpec, told: Conversation, story: Story, bad: Sequence[Operation]
 ) -> tuple[Driver, list[Turn]]:
     """A machine that was told `story`, then operations that it refuses; and the story's turns."""
-    driver = driver_for(spec, told)
-    turns = driver.tell(story)
+    driver, turns = told_to(spec, told, story)
     for operation in bad:
         refused(driver, operation)
     return driver, turns
@@ -298,9 +297,7 @@ def _check_json(told: Conversation) -> None:
 def _refused_in(spec: MachineSpec, told: Conversation, bad: Operation) -> bool:
     size = len(told.operations)
     for at in {*range(0, size, size // _PROBES_MAX + 1), size}:
-        driver = driver_for(spec, told)
-        driver.tell(told.operations[:at])
-        if refused(driver, bad):
+        if refused(told_to(spec, told, told.operations[:at])[0], bad):
             return True
     return False
 

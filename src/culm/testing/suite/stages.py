@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -165,21 +165,22 @@ def least(spec: MachineSpec) -> None:
     for number, key in enumerate(limits):
         first = number % len(stages)
         for stage in [*stages[first:], *stages[:first]][:_STAGES_MAX]:
-            for value in _least(spec, key, stage):
-                try:
-                    with watchdog():
-                        _check_least(spec, stage, {key.name: value})
-                except Exception as error:
-                    error.add_note(f"{stage.name}, with {key.name} = {value}")
-                    raise
+            if (value := _least(spec, key, stage)) is None:
+                continue
+            try:
+                with watchdog():
+                    _check_least(spec, stage, {key.name: value})
+            except Exception as error:
+                error.add_note(f"{stage.name}, with {key.name} = {value}")
+                raise
 
 
-def _least(spec: MachineSpec, key: Key, stage: Stage) -> Iterator[int]:
+def _least(spec: MachineSpec, key: Key, stage: Stage) -> int | None:
     """The least power of two with which all machines of the stage can be made, if any."""
     for least in (1 << doublings for doublings in range(_DOUBLINGS_MAX)):
         if all(_is_made(spec, {**each, key.name: least}) for each in stage.members.values()):
-            yield least
-            return
+            return least
+    return None
 
 
 def _is_made(spec: MachineSpec, config: Config) -> bool:

@@ -20,7 +20,7 @@ from culm.testing.record import conversations, record
 from culm.testing.spec import Conversation, Flood, Frame, MachineSpec, Many, Work
 from culm.testing.suite.floods import HEADER_SIZE, poured, told_before, wanted, welcome
 from culm.testing.suite.meter import EndlessWorkError, Meter
-from culm.testing.suite.runs import PropertyError, driver_for, retold, watchdog
+from culm.testing.suite.runs import PropertyError, driver_for, retold, told_to, watchdog
 from culm.testing.suite.strategies import Draw, conversation, hostile, tightened, ways_in
 
 _TOLD_MAX = 200  # operations before a bomb, at all moments of a conversation together
@@ -338,19 +338,15 @@ def _bytes_read(driver: Driver, frame: Receive) -> int:
 def _before(spec: MachineSpec, frame: Frame) -> Driver:
     """A driver of a machine after the conversation that precedes the frame."""
     before = told_before(spec, frame)
-    driver = driver_for(spec, before)
-    driver.tell(before.operations)
-    return driver
+    return told_to(spec, before, before.operations)[0]
 
 
 def _cost(spec: MachineSpec, frame: Frame, content: Content) -> _Cost:
-    data = frame.wrap(content(frame.size))
     with watchdog():
-        return _counted(_before(spec, frame), frame, data)
+        return _counted(_before(spec, frame), frame, frame.wrap(content(frame.size)))
 
 
 def _counted(driver: Driver, frame: Frame, data: bytes) -> _Cost:
-    operation = Receive(data, frame.link)
     meter = Meter()
     tracemalloc.start()
     try:
@@ -358,7 +354,7 @@ def _counted(driver: Driver, frame: Frame, data: bytes) -> _Cost:
         if hasattr(driver.machine, "receive_datagram"):
             meter.count(lambda: driver.run(ReceiveDatagram(data, frame.source)))
         else:
-            for part in welcome(driver, operation):
+            for part in welcome(driver, Receive(data, frame.link)):
                 meter.count(lambda part=part: driver.run(part))  # type: ignore[misc]
         _, peak = tracemalloc.get_traced_memory()
     finally:
