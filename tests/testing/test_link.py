@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culm.machine import Closed, DataReceived, Event, LocalProtocolError, RemoteProtocolError
-from culm.machines.driver import EndlessError, WrongKindError
+from culm.machines.driver import Driver, EndlessError, WrongKindError
 from culm.machines.operations import Advance, Complete, Eof, Receive, call
 from culm.testing.link import MachinePair, byte_by_byte, random_chunks, random_sizes, whole
 from toy_machines import (
@@ -316,7 +316,7 @@ def test_effects_are_completed_by_the_given_stores() -> None:
     link.call("left", "say", text=b"keep me")
     link.run()
     assert link.right.events == [line(b"keep me"), Kept(text=b"keep me", place=0)]
-    link = MachinePair.of(KEEPER.machine, {}, LINES.machine, {})
+    link = MachinePair(Driver.of(KEEPER.machine, {}), Driver.of(LINES.machine, {}))
     link.call("right", "say", text=b"and me")
     assert link.run().left.events == [line(b"and me"), Kept(text=b"and me", place=0)]
 
@@ -337,7 +337,7 @@ def test_a_refusal_is_noted_in_its_turn() -> None:
 
 
 def test_operations_leave_out_the_answers_of_the_own_store() -> None:
-    link = MachinePair.of(KEEPER.machine, {}, KEEPER.machine, {})
+    link = MachinePair(Driver.of(KEEPER.machine, {}), Driver.of(KEEPER.machine, {}))
     link.call("left", "say", text=b"x")
     link.run()
     assert [type(operation).__name__ for operation in link.right.operations] == [

@@ -37,7 +37,7 @@ def test_toys_keep_every_law(spec: MachineSpec, law: Property) -> None:
 @pytest.mark.usefixtures("canary_profile")
 @pytest.mark.parametrize("canary", CANARIES, ids=str)
 def test_law_catches(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "EXAMPLE_SECONDS_MAX", canary.patience)
+    monkeypatch.setattr(suite, "SECONDS_MAX", canary.patience)
     law = LAWS[canary.law]
     assert law.applies(canary.spec)
     with pytest.raises((PropertyError, EndlessError, IndexError), match=canary.complaint):
@@ -67,7 +67,7 @@ def test_a_failing_example_is_made_smaller_for_a_while(monkeypatch: pytest.Monke
                 raise PropertyError(f"broken at {size}")
 
         with pytest.raises(PropertyError) as broken:
-            Property(name="patience", check_example=check).search(toy_machines.LINES, 100, chance=7)
+            Property(check).search(toy_machines.LINES, 100, chance=7)
         return str(broken.value).splitlines()[0], failed
 
     assert found_in(60.0)[0] == "broken at 1001"

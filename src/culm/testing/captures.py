@@ -118,10 +118,9 @@ def _made(recorder: Recorder, kind: Callable[..., T], *arguments: object, **keyw
 
 def beside(machine: object, kind: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> T:
     """An object of `kind` for calls of a machine that `make` has made, as handshakes are."""
-    tape = recorder_of(machine)
-    if tape is None:
-        return kind(*arguments, **keywords)
-    return _made(tape, kind, *arguments, **keywords)
+    if (tape := recorder_of(machine)) is not None:
+        return _made(tape, kind, *arguments, **keywords)
+    return kind(*arguments, **keywords)
 
 
 def of_failures(simulator: Callable[P, T]) -> Callable[P, T]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, Unpack
 
-from culm.machines import Config, MachineType, Responder, Verb
+from culm.machines import Responder, Verb
 from culm.machines.driver import Driver, WrongKindError
 from culm.machines.operations import Advance, Call, Eof, Operation
 from culm.testing.pipe import Chunker, JoinedMachines, JoinOptions, Place, Sizer
@@ -47,7 +47,7 @@ class PairOptions(JoinOptions, total=False):
 class MachinePair(JoinedMachines):
     """Joins `left` and `right` and runs them until they are quiet.
 
-    left, right: drivers of stream machines (see `MachinePair.of` and `MachinePair.of_machines`).
+    left, right: drivers of stream machines (`Driver.of`, or `MachinePair.of_machines`).
     latency: seconds that bytes take, from left to right and from right to left.
     options: see `JoinedMachines`.
     """
@@ -67,18 +67,6 @@ class MachinePair(JoinedMachines):
                 raise WrongKindError(f"{type(end.machine).__name__} is not for streams")
         self._join((Place("left"), Place("right")), latency)
         self._start()
-
-    @classmethod
-    def of(
-        cls,
-        left: MachineType,
-        left_config: Config,
-        right: MachineType,
-        right_config: Config,
-        **options: Unpack[PairOptions],
-    ) -> MachinePair:
-        """A link of two new machines, their stores included."""
-        return cls(Driver.of(left, left_config), Driver.of(right, right_config), **options)
 
     @classmethod
     def of_machines(

@@ -64,7 +64,9 @@ class Crashed:
 class _Twin:
     """A store in memory that does the same effects; it keeps the entries that others may drop."""
 
-    def __init__(self, suite: _Suite, founding: Stored, effects: Sequence[Effect[Any]] = ()):
+    def __init__(
+        self, suite: RaftStoreSuite, founding: Stored, effects: Sequence[Effect[Any]] = ()
+    ):
         self.machine = Values()
         self._make = suite.make_model
         self._store = self._make(self.machine, founding)
@@ -109,7 +111,7 @@ def _loaded(store: Store, machine: Values) -> tuple[Stored, bytes]:
 class _Trial:
     """A store that does effects, its state machine, and its twin in memory."""
 
-    def __init__(self, suite: _Suite, founding: Stored = FOUNDING) -> None:
+    def __init__(self, suite: RaftStoreSuite, founding: Stored = FOUNDING) -> None:
         self._suite = suite
         self.machine = Values()
         self.store = suite.make_store(self.machine, founding)
@@ -156,8 +158,8 @@ class _Trial:
         self.twin.machine.become(values)
 
 
-class _Suite:
-    """The stores for the tests."""
+class RaftStoreSuite:
+    """Tests for a `culm.garlic.store.Store`; see the module."""
 
     def make_store(self, machine: Values, founding: Stored) -> Store:
         """A new store, another one at each call."""
@@ -180,9 +182,7 @@ class _Suite:
         """
         return None
 
-
-class _LogRules(_Suite):
-    """Term, vote, commit index and log."""
+    # Term, vote, commit index and log
 
     def test_it_is_a_store(self) -> None:
         assert isinstance(_Trial(self).store, Store)
@@ -238,9 +238,7 @@ class _LogRules(_Suite):
         else:
             raise AssertionError("not refused")
 
-
-class _SnapshotRules(_Suite):
-    """The state machine, and snapshots taken, read and received."""
+    # The state machine, and snapshots taken, read and received
 
     def _applied(self) -> _Trial:
         run = _Trial(self)
@@ -362,9 +360,7 @@ class _SnapshotRules(_Suite):
         run.keep(chunk(_snapshot(20, 5), 2, b"v", done=True))
         assert run.machine.values == [b"u", b"v"]
 
-
-class RaftStoreSuite(_LogRules, _SnapshotRules):
-    """Tests for a `culm.garlic.store.Store`; see the module."""
+    # All of them
 
     def test_a_random_walk_agrees_with_a_simple_model(self) -> None:
         for seed in range(_WALKS):

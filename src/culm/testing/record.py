@@ -17,7 +17,8 @@ from culm.testing.spec import Conversation, MachineSpec, Meeting, Scenario, Stag
 def play(machine: MachineType, scenario: Scenario, **options: Unpack[PairOptions]) -> MachinePair:
     """Run `scenario` over a new `MachinePair` with the `options`, and return the link."""
     peer = machine if scenario.peer is None else lookup(scenario.peer)
-    link = MachinePair.of(machine, scenario.left, peer, scenario.right, **options).run()
+    drivers = Driver.of(machine, scenario.left), Driver.of(peer, scenario.right)
+    link = MachinePair(*drivers, **options).run()
     for side, operation in scenario.script:
         link.do(side, operation)
         link.run()
@@ -79,5 +80,4 @@ def driver_for(machine: MachineType, conversation: Conversation) -> Driver:
 
 def replay(machine: MachineType, conversation: Conversation) -> list[Turn]:
     """Run `conversation` with a new machine; returns all turns, first that before any input."""
-    driver = driver_for(machine, conversation)
-    return driver.tell(conversation.operations)
+    return driver_for(machine, conversation).tell(conversation.operations)

@@ -98,30 +98,6 @@ _LIFE: tuple[Effect[Any], ...] = (
 )
 
 
-class _Suite:
-    """The stores for the tests."""
-
-    def make_store(self) -> FeedStore:
-        """A new store, another one at each call."""
-        raise NotImplementedError
-
-    def reopen(self, store: FeedStore) -> FeedStore:
-        """The same store as it is found after a restart; the old one is no longer used."""
-        return store
-
-    def make_model(self) -> FeedStore:
-        """The empty store with which it is compared."""
-        return MemoryStore()
-
-    def crash(self, effects: Sequence[Effect[Any]], point: int) -> Crashed | None:
-        """A new store that does `effects`, crashes at that point, and is opened again.
-
-        Points are counted from 0, as finely as the store can be interrupted, the time before
-        its first effect included; ``None`` if all was done before that point.
-        """
-        return None
-
-
 @contextmanager
 def _raises(kind: type[Exception]) -> Generator[None]:
     try:
@@ -134,7 +110,7 @@ def _raises(kind: type[Exception]) -> Generator[None]:
 class _Trial:
     """A store, and a model that has done the same effects."""
 
-    def __init__(self, suite: _Suite) -> None:
+    def __init__(self, suite: FeedStoreSuite) -> None:
         self._suite = suite
         self.store, self.model = suite.make_store(), suite.make_model()
 
@@ -155,6 +131,13 @@ class _Trial:
         self.check()
 
 
+def _did(store: FeedStore, *effects: Effect[Any]) -> FeedStore:
+    """The store after these effects."""
+    for effect in effects:
+        store.perform(effect)
+    return store
+
+
 def _contents(store: FeedStore) -> object:
     """All readable content of a store, for comparison."""
     loaded = store.load()
@@ -163,8 +146,63 @@ def _contents(store: FeedStore) -> object:
     return loaded, feeds, clocks
 
 
-class _Rules(_Suite):
-    """Tests of one rule each."""
+_Effects = tuple[Effect[Any], ...]
+
+
+def _ways_through(effect: Effect[Any]) -> list[tuple[_Effects, _Effects]]:
+    """The parts of an interrupted effect that may be done, each with the rest."""
+    if not isinstance(effect, AppendMessages):
+        return [((), (effect,)), ((effect,), (effect,))]
+    messages = effect.messages
+
+    def part(start: int, end: int) -> _Effects:
+        return (_append(*messages[start:end]),) if start < end else ()
+
+    size = len(messages)
+    return [(part(0, number), part(number, size)) for number in range(size + 1)]
+
+
+def _step(stored: StoredFeeds, rng: Random) -> Effect[Any]:
+    def last_of(feed: str) -> int:
+        return stored.heads[feed].sequence if feed in stored.heads else 0
+
+    feed = rng.choice(_FEEDS)
+    last = last_of(feed)
+    choice = rng.randrange(6)
+    if choice == 0:
+        return _save(feed, {rng.choice(_FEEDS): rng.randrange(-1, 9)}, rng.choice(_FEEDS))
+    if choice == 1 and not rng.randrange(5):
+        return _mark(feed, rng.randbytes(5), rng.randbytes(5))
+    if choice <= 3 and last:
+        return _read(feed, rng.randint(1, last), rng.randint(1, 9), rng.randint(1, 99))
+    new = _messages(feed, last + 1, last + rng.randint(1, 5))
+    other = _FEEDS[_FEEDS.index(feed) - 1]
+    start = last_of(other) + 1
+    return _append(*new, *_messages(other, start, start + rng.randrange(2)))
+
+
+class FeedStoreSuite:
+    """Tests for a `culm.ssb.store.FeedStore`; see the module."""
+
+    def make_store(self) -> FeedStore:
+        """A new store, another one at each call."""
+        raise NotImplementedError
+
+    def reopen(self, store: FeedStore) -> FeedStore:
+        """The same store as it is found after a restart; the old one is no longer used."""
+        return store
+
+    def make_model(self) -> FeedStore:
+        """The empty store with which it is compared."""
+        return MemoryStore()
+
+    def crash(self, effects: Sequence[Effect[Any]], point: int) -> Crashed | None:
+        """A new store that does `effects`, crashes at that point, and is opened again.
+
+        Points are counted from 0, as finely as the store can be interrupted, the time before
+        its first effect included; ``None`` if all was done before that point.
+        """
+        return None
 
     def test_a_new_store_has_nothing(self) -> None:
         trial = _Trial(self)
@@ -236,14 +274,6 @@ class _Rules(_Suite):
         with _raises(TypeError):
             self.make_store().perform(Effect(ticket=_TICKET))
 
-
-class _Walks(_Suite):
-    def _model_after(self, *effects: Effect[Any]) -> FeedStore:
-        model = self.make_model()
-        for effect in effects:
-            model.perform(effect)
-        return model
-
     def test_a_random_walk_beside_a_model(self) -> None:
         for seed in range(_WALKS):
             rng = Random(seed)
@@ -263,50 +293,9 @@ class _Walks(_Suite):
             done, rest = _LIFE[: crashed.returned], _LIFE[crashed.returned :]
             found = _contents(crashed.store)
             ways = _ways_through(rest[0]) if rest else [((), ())]
-            models = [(self._model_after(*done, *begun), left) for begun, left in ways]
+            models = [(_did(self.make_model(), *done, *begun), left) for begun, left in ways]
             alike = [each for each in models if _contents(each[0]) == found]
             assert alike, point
             model, left = alike[0]
-            for effect in (*left, *rest[1:]):
-                crashed.store.perform(effect)
-                model.perform(effect)
-            assert _contents(crashed.store) == _contents(model), point
-
-
-_Effects = tuple[Effect[Any], ...]
-
-
-def _ways_through(effect: Effect[Any]) -> list[tuple[_Effects, _Effects]]:
-    """The parts of an interrupted effect that may be done, each with the rest."""
-    if not isinstance(effect, AppendMessages):
-        return [((), (effect,)), ((effect,), (effect,))]
-    messages = effect.messages
-
-    def part(start: int, end: int) -> _Effects:
-        return (_append(*messages[start:end]),) if start < end else ()
-
-    size = len(messages)
-    return [(part(0, number), part(number, size)) for number in range(size + 1)]
-
-
-def _step(stored: StoredFeeds, rng: Random) -> Effect[Any]:
-    def last_of(feed: str) -> int:
-        return stored.heads[feed].sequence if feed in stored.heads else 0
-
-    feed = rng.choice(_FEEDS)
-    last = last_of(feed)
-    choice = rng.randrange(6)
-    if choice == 0:
-        return _save(feed, {rng.choice(_FEEDS): rng.randrange(-1, 9)}, rng.choice(_FEEDS))
-    if choice == 1 and not rng.randrange(5):
-        return _mark(feed, rng.randbytes(5), rng.randbytes(5))
-    if choice <= 3 and last:
-        return _read(feed, rng.randint(1, last), rng.randint(1, 9), rng.randint(1, 99))
-    new = _messages(feed, last + 1, last + rng.randint(1, 5))
-    other = _FEEDS[_FEEDS.index(feed) - 1]
-    start = last_of(other) + 1
-    return _append(*new, *_messages(other, start, start + rng.randrange(2)))
-
-
-class FeedStoreSuite(_Rules, _Walks):
-    """Tests for a `culm.ssb.store.FeedStore`; see the module."""
+            after = [_did(store, *left, *rest[1:]) for store in (crashed.store, model)]
+            assert _contents(after[0]) == _contents(after[1]), point

@@ -33,7 +33,7 @@ class RandomEffects:
     def __init__(self, family: HashFamily, random: Random) -> None:
         self._random = random
         self._branches = [
-            [make_log(family, log_id, branch=branch, payload=varied) for branch in (b"", b"other")]
+            [varied_log(family, log_id, branch=branch) for branch in (b"", b"other")]
             for log_id in (9, (1 << 63) + 10)
         ]
 

@@ -41,7 +41,10 @@ def of_cluster(cluster: Cluster, show: Show) -> str:
     terms.  Deadlines are left out, as nodes that watch each other have a new one at every
     turn.
     """
-    log = [(_address(node), replace(turn, deadline=None)) for node, turn in cluster.log]
+    log = [
+        (node.decode() if isinstance(node, bytes) else str(node), replace(turn, deadline=None))
+        for node, turn in cluster.log
+    ]
     return _of_log(log, show, names={name for name, _ in log})
 
 
@@ -57,10 +60,6 @@ def _of_log(
         deadlines[name] = turn.deadline
         lines += [f"{name:{width}}{line}\n" for line in said]
     return "".join(lines)
-
-
-def _address(address: object) -> str:
-    return address.decode() if isinstance(address, bytes) else str(address)
 
 
 def all_conversations(spec: MachineSpec) -> str:

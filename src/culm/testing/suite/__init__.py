@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,20 +97,27 @@ class _Patience:
             raise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Property:
-    """One law.
+    """One law, which the docstring of one of its functions states.
 
     check_example: raises `PropertyError` for one drawn example; `check_once` is for a law
         without chance.
     share: part of the profile's number of examples.
     """
 
-    name: str
     check_example: Callable[[MachineSpec, Draw], None] | None = None
     check_once: Callable[[MachineSpec], None] | None = None
+    _: KW_ONLY
     share: float = 1.0
     applies: Callable[[MachineSpec], bool] = lambda spec: True
+
+    @property
+    def name(self) -> str:
+        """That of the function that states it."""
+        stated: Any = self.check_example or self.check_once
+        name: str = stated.__name__
+        return name
 
     def __str__(self) -> str:
         return self.name
@@ -167,25 +174,6 @@ class Property:
         return tried
 
 
-def _law(
-    check_example: Callable[[MachineSpec, Draw], None] | None = None,
-    check_once: Callable[[MachineSpec], None] | None = None,
-    *,
-    share: float = 1.0,
-    applies: Callable[[MachineSpec], bool] = lambda spec: True,
-) -> Property:
-    """A law that has the name of the function whose docstring states it."""
-    stated = check_example or check_once
-    assert stated is not None
-    return Property(
-        name=stated.__name__,
-        check_example=check_example,
-        check_once=check_once,
-        share=share,
-        applies=applies,
-    )
-
-
 def _of(*methods: str) -> Callable[[MachineSpec], bool]:
     """Whether the machine of a spec has one of these methods."""
     return lambda spec: spec.has(*methods)
@@ -198,35 +186,35 @@ def _of_keepers(spec: MachineSpec) -> bool:
 _of_streams = _of("receive_data", "links_to_send")
 
 PROPERTIES: tuple[Property, ...] = (
-    _law(check_once=properties.sound),
-    _law(properties.chunking, share=3.0, applies=_of_streams),
-    _law(properties.determinism, processes, share=0.5),
-    _law(properties.survives, share=2.0),
-    _law(properties.ends),
-    _law(properties.refusals),
-    _law(arguments, every_argument, share=0.1),
-    _law(answers, every_answer, share=0.25, applies=_of("next_effect")),
-    _law(faults, every_fault, share=0.5, applies=_of_keepers),
-    _law(
+    Property(check_once=properties.sound),
+    Property(properties.chunking, share=3.0, applies=_of_streams),
+    Property(properties.determinism, processes, share=0.5),
+    Property(properties.survives, share=2.0),
+    Property(properties.ends),
+    Property(properties.refusals),
+    Property(arguments, every_argument, share=0.1),
+    Property(answers, every_answer, share=0.25, applies=_of("next_effect")),
+    Property(faults, every_fault, share=0.5, applies=_of_keepers),
+    Property(
         receipts,
         every_receipt,
         share=0.25,
         applies=lambda spec: _of_keepers(spec) and spec.has("next_effect"),
     ),
-    _law(properties.purity, share=0.5),
-    _law(properties.time, share=0.25, applies=_of("advance")),
-    _law(properties.pieces, applies=_of("data_to_send", "links_to_send")),
-    _law(freed, every_freed, share=0.5, applies=lambda spec: spec.usage.frees is not None),
-    _law(careless, share=2.0),
-    _law(pumped, share=0.25),
-    _law(work, at_once, applies=lambda spec: spec.bounds.work is not None),
-    _law(check_once=alike, applies=lambda spec: bool(spec.attacks.frames)),
-    _law(limits, floods, share=0.25),
-    _law(reads, share=0.5, applies=_of_streams),
-    _law(unsent, repeats, share=0.5),
-    _law(check_once=least, applies=lambda spec: bool(spec.usage.stages)),
-    _law(alone, share=0.5, applies=lambda spec: bool(spec.usage.meetings)),
-    _law(links, share=0.5, applies=lambda spec: bool(spec.usage.stages)),
+    Property(properties.purity, share=0.5),
+    Property(properties.time, share=0.25, applies=_of("advance")),
+    Property(properties.pieces, applies=_of("data_to_send", "links_to_send")),
+    Property(freed, every_freed, share=0.5, applies=lambda spec: spec.usage.frees is not None),
+    Property(careless, share=2.0),
+    Property(pumped, share=0.25),
+    Property(work, at_once, applies=lambda spec: spec.bounds.work is not None),
+    Property(check_once=alike, applies=lambda spec: bool(spec.attacks.frames)),
+    Property(limits, floods, share=0.25),
+    Property(reads, share=0.5, applies=_of_streams),
+    Property(unsent, repeats, share=0.5),
+    Property(check_once=least, applies=lambda spec: bool(spec.usage.stages)),
+    Property(alone, share=0.5, applies=lambda spec: bool(spec.usage.meetings)),
+    Property(links, share=0.5, applies=lambda spec: bool(spec.usage.stages)),
 )
 
 

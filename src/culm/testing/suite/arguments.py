@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from culm.arguments import is_buffer, is_dict, is_list, is_tuple
 from culm.machine import ContractErrorCode, LocalProtocolError
-from culm.machines import VerbErrorCode
 from culm.machines.config import read_config
-from culm.machines.driver import Driver, Turn
+from culm.machines.driver import Driver
 from culm.machines.operations import Advance, Call, Complete, Operation, Receive, ReceiveDatagram
 from culm.machines.signatures import signature_of
 from culm.testing.record import conversations
@@ -39,6 +38,7 @@ _REFUSALS = (LocalProtocolError, TypeError, ValueError)
 # Values of the wrong type in most places, and numbers beyond most ranges.
 _ODD: tuple[Any, ...] = (None, object(), "nonsense", b"nonsense", [], [object()], 0.5, float("nan"))
 _NUMBERS: tuple[Any, ...] = (-1, 0, 1 << 31, 1 << 32, 1 << 63, 1 << 64)
+_NO_BYTES = (int, float, str, list)  # must not stand for bytes
 _LONG = 1 << 17
 _HALF = "\ud800"  # half a surrogate pair: text in Python, and in no encoding
 
@@ -220,11 +220,6 @@ def _wrong(right: Any) -> Iterator[Any]:
         yield from (float(right), right + 0.5, str(right), [right])
 
 
-def _is_no_buffer(right: Any, wrong: Any) -> bool:
-    """Whether `wrong` stands for bytes although it is a size, numbers or text."""
-    return isinstance(right, bytes) and isinstance(wrong, (int, float, str, list))
-
-
 def _places(
     spec: MachineSpec, told: Conversation, met: set[Any] | None = None
 ) -> Iterator[tuple[int, list[Wrong]]]:
@@ -258,8 +253,9 @@ def _places(
                         if (name, whole) in met:
                             continue
                         met.add((name, whole))
+                    is_bytes = isinstance(part, bytes)
                     wrongs += [
-                        Wrong(number, whole, each, _is_no_buffer(part, each))
+                        Wrong(number, whole, each, is_bytes and isinstance(each, _NO_BYTES))
                         for each in _wrong(part)
                     ]
         driver.drain(operation, error=error)
@@ -321,19 +317,13 @@ def _go_on(spec: MachineSpec, told: Conversation, at: int, wrong: Wrong) -> None
                 continue
             _refused(driver, operation, None)
             turns += [driver.drain(None), *driver.answer()]
-        turns += finish(driver)
-        _check_unharmed(turns)
+        for turn in [*turns, *finish(driver)]:
+            code = None if turn.error is None else turn.error.code
+            taken = code in (None, ContractErrorCode.UNKNOWN_TICKET)  # the latter was recorded
+            if isinstance(turn.operation, Complete) and not taken:
+                raise PropertyError(f"{turn.operation} is refused: {turn.error}")
     except Exception as error:
         raise PropertyError(f"{story[at]} was taken with {wrong}, and then: {error!r}") from error
-
-
-def _check_unharmed(turns: Sequence[Turn]) -> None:
-    for turn in turns:
-        if turn.error is None or isinstance(turn.error.code, VerbErrorCode):
-            continue
-        recorded = turn.error.code is ContractErrorCode.UNKNOWN_TICKET
-        if isinstance(turn.operation, Complete) and not recorded:
-            raise PropertyError(f"{turn.operation} is refused: {turn.error}")
 
 
 # Configs.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle
 from typing import Any
@@ -420,8 +420,12 @@ def _in_pieces(wanted: Sequence[int], no_sizes: Sequence[object] = _NO_SIZES) ->
     """A `take` that first tries `no_sizes`, then takes pieces of the sizes `wanted` in turn."""
 
     def take(machine: Any) -> bytes:
-        for wrong in no_sizes:
-            _refuse_size(machine, wrong)
+        for wrong in no_sizes:  # later pieces show that it has changed nothing
+            try:
+                machine.data_to_send(wrong)
+            except (TypeError, ValueError):
+                continue
+            raise PropertyError(f"data_to_send({wrong!r}) is not refused")
         taken: list[bytes] = []
         for size in cycle(wanted):
             piece: bytes = machine.data_to_send(size)
@@ -436,15 +440,6 @@ def _in_pieces(wanted: Sequence[int], no_sizes: Sequence[object] = _NO_SIZES) ->
         return b"".join(taken)
 
     return take
-
-
-def _refuse_size(machine: Any, size: Any) -> None:
-    """Check that a value that is no size is refused; later pieces show that nothing changed."""
-    try:
-        machine.data_to_send(size)
-    except (TypeError, ValueError):
-        return
-    raise PropertyError(f"data_to_send({size!r}) is not refused")
 
 
 def _but_bytes(turns: Sequence[Turn]) -> list[Turn]:
@@ -493,7 +488,11 @@ def _bother(driver: Driver, turns: Sequence[Turn]) -> None:
     told = (turn.operation.now for turn in turns if isinstance(turn.operation, Advance))
     last = max(told, default=None)
     _tell_again(driver, last)
-    for now, code in _no_times(last):
+    wrong = [(now, ContractErrorCode.NOT_A_TIME) for now in (math.nan, math.inf, -math.inf)]
+    if last is not None:
+        past = (math.nextafter(last, -math.inf), last - 1e9)
+        wrong += [(now, ContractErrorCode.TIME_WENT_BACK) for now in past]
+    for now, code in wrong:
         before = visible(driver)
         error = refused(driver, Advance(now))
         if error is None or error.code is not code:
@@ -511,11 +510,3 @@ def _tell_again(driver: Driver, last: float | None) -> None:
     before = visible(driver)
     check_idle(f"{last}, told again,", driver, driver.do(Advance(last)))
     expect_equal(f"{last} was told again, which changed", before, visible(driver))
-
-
-def _no_times(last: float | None) -> Iterator[tuple[float, ContractErrorCode]]:
-    for now in (math.nan, math.inf, -math.inf):
-        yield now, ContractErrorCode.NOT_A_TIME
-    if last is not None:
-        yield math.nextafter(last, -math.inf), ContractErrorCode.TIME_WENT_BACK
-        yield last - 1e9, ContractErrorCode.TIME_WENT_BACK

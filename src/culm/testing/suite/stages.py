@@ -15,7 +15,7 @@ from culm.machines.driver import Driver
 from culm.machines.operations import Call, Eof, Operation, Receive
 from culm.testing.link import random_chunks, random_sizes
 from culm.testing.mesh import Mesh
-from culm.testing.record import joined
+from culm.testing.record import joined, meet
 from culm.testing.registry import spec_of
 from culm.testing.spec import MachineSpec, Meeting, Scenario, Stage
 from culm.testing.suite.runs import PropertyError, end, expect_equal, watchdog
@@ -70,7 +70,7 @@ def alone(spec: MachineSpec, draw: Draw) -> None:
     member = pick(sorted(meeting.members), draw)
     at = draw(st.integers(0, len(meeting.script) - 1))
     visit = _Visit(member, _said(spec, draw), hangs_up=draw(st.booleans()))
-    plain, visited = _meet(spec, meeting), _meet(spec, meeting, visit, at)
+    plain, visited = meet(spec.machine, meeting), _visited(spec, meeting, visit, at)
     for name in meeting.members:
         expected = spec.comparison.normalise(plain.events(name))
         found = spec.comparison.normalise(visit.overlooked(name, visited.events(name)))
@@ -116,28 +116,26 @@ class _Visit:
         """The events of other links than the stranger's, with their numbers without it."""
         if self._link is None or member != self._member:
             return list(events)
-        beside = [event for event in events if getattr(event, "link", None) != self._link]
-        return [self._renumbered(event) for event in beside]
-
-    def _renumbered(self, event: Event) -> Event:
-        link = getattr(event, "link", None)
-        if self._link is None or not isinstance(link, int) or link < self._link:
-            return event
-        return replace(event, link=link - 1)  # type: ignore[call-arg]
+        found = list[Event]()
+        for event in events:
+            link = getattr(event, "link", None)
+            if not isinstance(link, int) or link < self._link:
+                found.append(event)
+            elif link > self._link:
+                found.append(replace(event, link=link - 1))  # type: ignore[call-arg]
+        return found
 
     def _moved(self, link: int) -> int:
         assert self._link is not None
         return link + (link >= self._link)
 
 
-def _meet(
-    spec: MachineSpec, meeting: Meeting, visit: _Visit | None = None, at: int | None = None
-) -> Mesh:
+def _visited(spec: MachineSpec, meeting: Meeting, visit: _Visit, at: int) -> Mesh:
     mesh = Mesh.of(spec.machine, meeting.members).run()
     for step, (member, operation) in enumerate(meeting.script):
-        if visit is not None and step == at:
+        if step == at:
             visit.begin(mesh)
-        mesh.do(member, operation if visit is None else visit.beside(member, operation))
+        mesh.do(member, visit.beside(member, operation))
         mesh.run()
     accepted = spec.machine.dialling.accepted if spec.machine.dialling is not None else None
     for member, turn in mesh.log:

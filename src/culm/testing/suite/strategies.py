@@ -89,7 +89,7 @@ def cut_short(operations: Sequence[Operation], draw: Draw) -> Story:
     return story
 
 
-def hurried(operations: Sequence[Operation], draw: Draw) -> Story:
+def _hurried(operations: Sequence[Operation], draw: Draw) -> Story:
     """The story of a peer that waits for nothing: its bytes come at once."""
     places = [i for i, operation in enumerate(operations) if isinstance(operation, Receive)]
     if not places:
@@ -110,7 +110,7 @@ def hurried(operations: Sequence[Operation], draw: Draw) -> Story:
 
 def variant(operations: Sequence[Operation], draw: Draw) -> Story:
     """The story unchanged, hurried, mutated or both."""
-    story = hurried(operations, draw) if draw(st.booleans()) else list(operations)
+    story = _hurried(operations, draw) if draw(st.booleans()) else list(operations)
     return mutated(story, draw) if draw(st.booleans()) else story
 
 
