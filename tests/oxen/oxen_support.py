@@ -1,14 +1,14 @@
-"""One node among puppets: its input and its output, parcel by parcel."""
+"""One node among puppets, its input and its output parcel by parcel; and clusters of nodes."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
 from culm.machine import Event
-from culm.oxen import Dialect, Limits, Node, Timing
+from culm.oxen import Dialect, Limits, Node, PeerState, Timing
 from culm.oxen.messages import (
     Body,
     Gossip,
@@ -23,6 +23,8 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.oxen.seal import close_box, open_box
+from culm.testing.cluster import Cluster, Host
+from culm.testing.network import Network
 
 EPOCH = 1_700_000_000.0
 ME = b"ME"
@@ -210,3 +212,41 @@ class Table:
                 columns,
             ),
         )
+
+
+def builder(
+    network: Network,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    timing: Timing = DEFAULT_TIMING,
+    keys: Sequence[bytes] = (),
+    own: Mapping[bytes, Limits] | None = None,
+) -> Callable[[Host], Node]:
+    """Makes nodes for a cluster on that network; `own`: the limits of some of them."""
+
+    def build(host: Host) -> Node:
+        sid = host.address
+        assert isinstance(sid, bytes)
+        rng = network.random(f"{sid!r} {host.incarnation}")
+        found = limits if own is None else own.get(sid, limits)
+        return Node(me=sid, rng=rng, epoch=EPOCH, limits=found, timing=timing, keys=keys)
+
+    return build
+
+
+def joining(network: Network, names: Sequence[bytes], **settings: Any) -> Cluster:
+    """Nodes with these settings (`builder`), all about to join the first one, which has started."""
+    cluster, build = Cluster(network), builder(network, **settings)
+    for sid in names:
+        cluster.add(sid, build)
+    cluster[names[0]].call("start")
+    for sid in names[1:]:
+        cluster[sid].call("join", sid=names[0])
+    return cluster
+
+
+def all_joined(cluster: Cluster) -> bool:
+    """Whether each node has joined all others."""
+    others = len(cluster.nodes) - 1
+    views = [host.machine.peers().values() for host in cluster]
+    return all([view.state for view in view_of] == [PeerState.JOINED] * others for view_of in views)

@@ -7,9 +7,9 @@ from itertools import permutations
 
 import pytest
 from oxen_simulation import EPOCH
-from oxen_support import Table
+from oxen_support import Table, all_joined, joining
 
-from culm.oxen import DropReason, Limits, Node, PeerState
+from culm.oxen import DropReason, Limits
 from culm.oxen.messages import (
     Body,
     Gossip,
@@ -21,7 +21,7 @@ from culm.oxen.messages import (
     encode_parcel,
     write_message,
 )
-from culm.testing.cluster import Cluster, Host
+from culm.testing.cluster import Cluster
 from culm.testing.network import Conditions, Network
 
 NAMES = [b"A", b"B", b"C", b"D"]
@@ -43,24 +43,8 @@ class CountingNetwork(Network):
 def four(limits: Limits) -> tuple[CountingNetwork, Cluster]:
     """Four nodes, all joined, with a millisecond or two between them."""
     network = CountingNetwork(seed=1, conditions=Conditions(delay_min=0.0005, delay_max=0.002))
-    cluster = Cluster(network)
-
-    def build(host: Host) -> Node:
-        assert isinstance(host.address, bytes)
-        rng = network.random(f"{host.address!r} {host.incarnation}")
-        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=limits)
-
-    for sid in NAMES:
-        cluster.add(sid, build)
-    cluster[NAMES[0]].call("start")
-    for sid in NAMES[1:]:
-        cluster[sid].call("join", sid=NAMES[0])
-
-    def joined() -> bool:
-        views = [host.machine.peers().values() for host in cluster]
-        return all(sum(v.state is PeerState.JOINED for v in view) == 3 for view in views)
-
-    assert network.run(10.0, done=joined)
+    cluster = joining(network, NAMES, limits=limits)
+    assert network.run(10.0, done=lambda: all_joined(cluster))
     network.run(12.0)
     return network, cluster
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from oxen_support import all_joined, joining
 
-from culm.oxen import MessageReceived, Node, PeerState
-from culm.testing.cluster import Cluster, Host
+from culm.oxen import MessageReceived
+from culm.testing.cluster import Cluster
 from culm.testing.network import Conditions, Network
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "oxen.md"
@@ -20,22 +21,9 @@ SECONDS = 30.0
 def joined(size: int) -> Cluster:
     """A cluster in which all nodes know each other, and all is quiet."""
     network = Network(seed=size, conditions=Conditions(delay_min=0.01, delay_max=0.03))
-    cluster = Cluster(network)
-    names = [b"N%02d" % index for index in range(size)]
-
-    def build(host: Host) -> Node:
-        assert isinstance(host.address, bytes)
-        return Node(me=host.address, rng=network.random(repr(host.address)), epoch=1.7e9)
-
-    for sid in names:
-        cluster.add(sid, build)
-    cluster[names[0]].call("start")
-    for sid in names[1:]:
-        cluster[sid].call("join", sid=names[0])
+    cluster = joining(network, [b"N%02d" % index for index in range(size)])
     network.run(30.0)
-    for host in cluster:
-        peers = host.machine.peers().values()
-        assert [view.state for view in peers] == [PeerState.JOINED] * (size - 1)
+    assert all_joined(cluster)
     return cluster
 
 

@@ -6,9 +6,9 @@ from itertools import combinations, pairwise
 from random import Random
 
 import pytest
-from oxen_support import EPOCH, ME, Table
+from oxen_support import EPOCH, ME, Table, all_joined, joining
 
-from culm.oxen import DropReason, Node, PeerJoined, PeerState, PeerUnreachable
+from culm.oxen import DropReason, PeerJoined, PeerUnreachable
 from culm.oxen.contacts import ContactTable
 from culm.oxen.gossip import fragment
 from culm.oxen.messages import (
@@ -19,7 +19,6 @@ from culm.oxen.messages import (
     Synchronize,
     encode_parcel,
 )
-from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 NOW = EPOCH + 1000.0
@@ -132,25 +131,13 @@ def test_who_joins_is_told_of_others_as_soon_as_it_has_proved_itself() -> None:
 def test_nobody_alive_is_unreachable_without_loss(size: int, star: bool) -> None:
     """In a star, and where one server reaches only one other; a minute is enough to give up."""
     network = Network(seed=size, conditions=Conditions(delay_min=0.005, delay_max=0.05))
-    cluster = Cluster(network)
     names = [b"N%02d" % index for index in range(size)]
-
-    def build(host: Host) -> Node:
-        assert isinstance(host.address, bytes)
-        return Node(me=host.address, rng=network.random(repr(host.address)), epoch=EPOCH)
-
-    for sid in names:
-        cluster.add(sid, build)
-    hub, *others, lonely = names
-    for one, other in combinations([*others, lonely], 2):
-        if star or lonely in (one, other):
+    for one, other in combinations(names[1:], 2):
+        if star or names[-1] in (one, other):
             network.cut(one, other)
-    cluster[hub].call("start")
-    for sid in (*others, lonely):
-        cluster[sid].call("join", sid=hub)
+    cluster = joining(network, names)
     network.run(460.0)
     for host in cluster:
         assert not [event for _, event in host.events if isinstance(event, PeerUnreachable)]
-        views = host.machine.peers().values()
-        assert [view.state for view in views] == [PeerState.JOINED] * (size - 1)
-        assert all(view.reachable for view in views)
+        assert all(view.reachable for view in host.machine.peers().values())
+    assert all_joined(cluster)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from oxen_simulation import EPOCH, LIMITS, TIMING
-from oxen_support import ME, Table
+from oxen_simulation import LIMITS, TIMING
+from oxen_support import ME, Table, joining
 
 from culm.oxen import (
     Delivered,
@@ -15,7 +15,6 @@ from culm.oxen import (
     LeaveReason,
     Limits,
     MessageReceived,
-    Node,
     PeerForgotten,
     PeerJoined,
     PeerLeft,
@@ -38,7 +37,6 @@ from culm.oxen.messages import (
     encode_parcel,
     read_message,
 )
-from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 P, Q = b"P", b"Q"
@@ -336,25 +334,15 @@ class Forger:
         self.network = network = Network(
             seed=seed, conditions=Conditions(delay_min=0.001, delay_max=0.01)
         )
-        self.cluster = Cluster(network)
         self.kind = kind
         self.active = False
         self.forged = 0
         self._send = network.send
         network.send = self._pass  # type: ignore[method-assign]
-        for sid in (P, Q, b"R"):
-            self.cluster.add(sid, self._build)
-        self.cluster[P].call("start")
-        self.cluster[Q].call("join", sid=P)
-        self.cluster[b"R"].call("join", sid=P)
+        self.cluster = joining(network, (P, Q, b"R"), limits=LIMITS, timing=TIMING)
         network.run(5.0)
         for host in self.cluster:
             host.events.clear()
-
-    def _build(self, host: Host) -> Node:
-        assert isinstance(host.address, bytes)
-        rng = self.network.random(f"{host.address!r} {host.incarnation}")
-        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=LIMITS, timing=TIMING)
 
     def _pass(self, source: object, destination: object, payload: bytes) -> None:
         body = decode_parcel(payload).body

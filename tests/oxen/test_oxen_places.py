@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from oxen_simulation import EPOCH
-from oxen_support import Table
+from oxen_support import Table, builder, joining
 
 from culm.machine import Event
 from culm.oxen import (
@@ -15,7 +14,6 @@ from culm.oxen import (
     Delivery,
     Limits,
     MessageReceived,
-    Node,
     PeerForgotten,
     PeerJoined,
     PeerState,
@@ -35,22 +33,10 @@ def crowd(
 ) -> Cluster:
     """`size` nodes, all joined; `windows` are the `window_max` of the first ones."""
     network = Network(seed=seed, conditions=Conditions(delay_min=0.005, delay_max=0.02))
-    cluster = Cluster(network)
-
-    def build(host: Host) -> Node:
-        assert isinstance(host.address, bytes)
-        rng = network.random(f"{host.address!r} {host.incarnation}")
-        own = limits
-        if (index := int(host.address[1:])) < len(windows):
-            own = replace(limits, window_max=windows[index])
-        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=own)
-
-    for index in range(size):
-        cluster.add(b"N%d" % index, build)
-    first, *others = list(cluster)
-    first.call("start")
-    for host in others:
-        host.call("join", sid=first.address)
+    names = [b"N%d" % index for index in range(size)]
+    smaller = [replace(limits, window_max=each) for each in windows]
+    own = dict(zip(names, smaller, strict=False))
+    cluster = joining(network, names, limits=limits, own=own)
     assert network.run(60.0, done=lambda: count(cluster, PeerJoined) == size * (size - 1))
     network.set_conditions(Conditions(delay_min=0.005, delay_max=0.02, loss=loss))
     return cluster
@@ -165,11 +151,7 @@ def test_the_dead_keep_nobody_out(others: int, keys: list[bytes]) -> None:
     network = Network(seed=7, conditions=Conditions(delay_min=0.005, delay_max=0.02))
     cluster = Cluster(network)
     limits = Limits(peers_max=others, candidates_max=1)
-
-    def build(host: Host) -> Node:
-        assert isinstance(host.address, bytes)
-        rng = network.random(f"{host.address!r} {host.incarnation}")
-        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=limits, keys=keys)
+    build = builder(network, limits=limits, keys=keys)
 
     def joins(host: Host) -> bool:
         return PeerJoined(peer=host.address) in told(old, PeerJoined)  # type: ignore[arg-type]

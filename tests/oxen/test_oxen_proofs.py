@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from oxen_simulation import EPOCH as SIM_EPOCH
 from oxen_simulation import LIMITS, TIMING
-from oxen_support import EPOCH, ME, Table
+from oxen_support import EPOCH, ME, Table, joining
 
 from culm.machines.memory import retained_size
 from culm.oxen import (
@@ -39,7 +39,6 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.oxen.proofs import Proofs
-from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 STRANGER = b"X"
@@ -248,18 +247,8 @@ def test_made_up_servers_make_room_for_those_that_are_named() -> None:
 def test_a_cluster_sends_no_more_to_a_victim_than_three_times_what_came() -> None:
     """Small datagrams of all kinds to all sixteen nodes, in the name of one that never asked."""
     network = Network(seed=3, conditions=Conditions(delay_min=0.001, delay_max=0.01))
-    cluster = Cluster(network)
     names = [b"N%02d" % index for index in range(8)]
-
-    def build(host: Host) -> Node:
-        rng = network.random(repr(host.address))
-        return Node(me=host.address, rng=rng, epoch=SIM_EPOCH, limits=LIMITS, timing=TIMING)  # type: ignore[arg-type]
-
-    for sid in names:
-        cluster.add(sid, build)
-    cluster[names[0]].call("start")
-    for sid in names[1:]:
-        cluster[sid].call("join", sid=names[0])
+    joining(network, names, limits=LIMITS, timing=TIMING)
     network.run(3.0)
     drawn = 0
 

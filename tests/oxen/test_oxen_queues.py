@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from oxen_simulation import EPOCH, LIMITS, TIMING
+from oxen_simulation import LIMITS, TIMING
+from oxen_support import joining
 
 from culm.machine import LocalProtocolError
 from culm.oxen import (
@@ -14,12 +15,10 @@ from culm.oxen import (
     ErrorCode,
     FailReason,
     MessageReceived,
-    Node,
     PeerState,
     SendFailed,
     Writable,
 )
-from culm.testing.cluster import Cluster, Host
 from culm.testing.network import Conditions, Network
 
 NAMES = [b"N00", b"N01", b"N02"]
@@ -30,26 +29,13 @@ class Three:
     """Three nodes, the first of which talks to the others."""
 
     def __init__(self, message_size_max: int = 0) -> None:
-        self._message_size_max = message_size_max
+        limits = replace(LIMITS, queue_max=QUEUE_MAX, message_size_max=message_size_max)
+        timing = replace(TIMING, give_up_s=60.0)
         self.network = Network(seed=1, conditions=Conditions(delay_min=0.001, delay_max=0.002))
-        self.cluster = Cluster(self.network)
-        for sid in NAMES:
-            self.cluster.add(sid, self._build)
+        self.cluster = joining(self.network, NAMES, limits=limits, timing=timing)
         self.speaker = self.cluster[NAMES[0]]
-        self.speaker.call("start")
-        for sid in NAMES[1:]:
-            self.cluster[sid].call("join", sid=NAMES[0])
         self.wait(2.0)
         assert all(view.state is PeerState.JOINED for view in self.speaker.machine.peers().values())
-
-    def _build(self, host: Host) -> Node:
-        return Node(
-            me=host.address,  # type: ignore[arg-type]
-            rng=self.network.random(f"{host.address!r} {host.incarnation}"),
-            epoch=EPOCH,
-            limits=replace(LIMITS, queue_max=QUEUE_MAX, message_size_max=self._message_size_max),
-            timing=replace(TIMING, give_up_s=60.0),
-        )
 
     def wait(self, seconds: float) -> None:
         self.network.run(self.network.clock.now + seconds)
@@ -171,21 +157,11 @@ def test_whoever_finds_a_queue_full_is_told_when_to_try_again(queue_max: int, se
     """However it has become full: by messages of the user's or of ours, or because others that
     waited for a place have found it."""
     network = Network(seed=seed, conditions=Conditions(delay_min=0.01, delay_max=0.03))
-    cluster = Cluster(network)
     window = network.random("window").choice([1, 256])
     limits = replace(
         LIMITS, queue_max=queue_max, window_max=window, message_size_max=5_000, assemblies_max=1
     )
-
-    def build(host: Host) -> Node:
-        rng = network.random(f"{host.address!r} {host.incarnation}")
-        return Node(me=host.address, rng=rng, epoch=EPOCH, limits=limits)  # type: ignore[arg-type]
-
-    for sid in NAMES:
-        cluster.add(sid, build)
-    cluster[NAMES[0]].call("start")
-    for sid in NAMES[1:]:
-        cluster[sid].call("join", sid=NAMES[0])
+    cluster = joining(network, NAMES, limits=limits)
     rng = network.random("user")
     refused: dict[tuple[bytes, bytes | None], int] = {}
     end = rng.choice([0.1, 0.5, 3.0])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from oxen_simulation import EPOCH
-from oxen_support import ME, Table
+from oxen_support import ME, Table, joining
 
 from culm.oxen import (
     FailReason,
     LeaveReason,
-    Node,
     PeerLeft,
     PeerState,
     PeerUnreachable,
@@ -24,7 +22,7 @@ from culm.oxen.messages import (
     Synchronize,
     read_message,
 )
-from culm.testing.cluster import Cluster, Host
+from culm.testing.cluster import Cluster
 from culm.testing.network import Conditions, Network
 
 P, Q, R = b"P", b"Q", b"R"
@@ -167,19 +165,7 @@ def test_it_is_a_time(value: float) -> None:
 
 def cluster_of(size: int, timing: Timing) -> Cluster:
     network = Network(seed=2, conditions=Conditions(delay_min=0.005, delay_max=0.02))
-    cluster = Cluster(network)
-    names = [b"N%d" % index for index in range(size)]
-
-    def build(host: Host) -> Node:
-        assert isinstance(host.address, bytes)
-        rng = network.random(f"{host.address!r} {host.incarnation}")
-        return Node(me=host.address, rng=rng, epoch=EPOCH, timing=timing)
-
-    for sid in names:
-        cluster.add(sid, build)
-    cluster[names[0]].call("start")
-    for sid in names[1:]:
-        cluster[sid].call("join", sid=names[0])
+    cluster = joining(network, [b"N%d" % index for index in range(size)], timing=timing)
     network.run(10.0)
     return cluster
 
