@@ -314,7 +314,6 @@ class Connection(StreamBase[ConnectionEvent], Openable):
                 left = room_beside(more, left)
         if pieces:
             self._timeouts.taken(sum(map(len, pieces)))
-            self._control.tell_freed()
         return pieces
 
     def _take_apart(self, size_max: int | None) -> Buffer:

@@ -29,7 +29,7 @@ class RequestTable:
     channel has arrived, so a proposal that uses it again must not overtake that.
     """
 
-    __slots__ = ("_dropped", "_leaving", "_left", "_next", "_output", "_role", "_sides", "by_id")
+    __slots__ = ("_dropped", "_leaving", "_next", "_output", "_role", "_sides", "by_id")
 
     def __init__(self, *, role: Role, output: Output) -> None:
         self._role = role
@@ -38,9 +38,8 @@ class RequestTable:
         # First and last entries, by log and whether they are ours, in the order of the proposals.
         self._sides: dict[tuple[LogKey, bool], dict[int, tuple[int, int]]] = {}
         self._next = int(role)  # where to look for a free id of ours
-        # Where our marker ends, by ended request, in order; and those of which it has left.
+        # Where our marker ends, by ended request, in order, until that id is told to be free.
         self._leaving: OrderedDict[int, int] = OrderedDict()
-        self._left: set[int] = set()
         # Halves of the ids (all of one parity) of the peer's proposals that the overlap rule
         # dropped, and of some between them: it may have adjusted or cancelled them before it knew.
         self._dropped = Intervals()
@@ -77,7 +76,7 @@ class RequestTable:
 
     def _is_free(self, request_id: int) -> bool:
         """Whether no message of ours under that id is still to leave, and that is told."""
-        return not any(request_id in used for used in (self.by_id, self._leaving, self._left))
+        return not (request_id in self.by_id or request_id in self._leaving)
 
     def _id_after(self, request_id: int) -> int:
         following = request_id + 2
@@ -118,17 +117,12 @@ class RequestTable:
         if request.ours:
             self._leaving[request_id] = self._output.queued_total
 
-    def take_left(self) -> list[int]:
-        """Take the ids of ours under which nothing is still to leave; `free` each of them."""
-        left: list[int] = []
-        while self._leaving and next(iter(self._leaving.values())) <= self._output.flushed_total:
-            left.append(self._leaving.popitem(last=False)[0])
-        self._left.update(left)
-        return left
-
-    def free(self, request_id: int) -> None:
-        """The user is told that this id may be used again."""
-        self._left.discard(request_id)
+    def take_free(self) -> int | None:
+        """An id of ours under which nothing is still to leave: it is free, which is told now."""
+        if not self._leaving or self._output.over:
+            return None
+        left = next(iter(self._leaving.values())) <= self._output.flushed_total
+        return self._leaving.popitem(last=False)[0] if left else None
 
     # Proposals that overlap.
 
@@ -178,20 +172,14 @@ class ControlChannel:
         self._events: Queue[events.ConnectionEvent] = Queue()
 
     def next_event(self) -> events.ConnectionEvent | None:
-        event = self._events.popleft() if self._events else None
-        if type(event) is events.IdFreed:
-            self.requests.free(event.request_id)
-        return event
+        if self._events:
+            return self._events.popleft()
+        freed = self.requests.take_free()
+        return None if freed is None else events.IdFreed(request_id=freed)
 
     @property
     def inside(self) -> bool:
         return bool(self._inbox.size)
-
-    def tell_freed(self) -> None:
-        """Tell which ids of ours are free, now that a request is over or bytes have left."""
-        if not self._output.over:
-            for request_id in self.requests.take_left():
-                self._events.append(events.IdFreed(request_id=request_id))
 
     # Our messages.
 
@@ -218,7 +206,8 @@ class ControlChannel:
         return request
 
     def give_up(self, request: Request, reason: events.GivenUp) -> None:
-        request.give_up()
+        limit = messages.CancelReason.RESOURCE_LIMIT
+        request.end_with(messages.Cancel(request_id=request.request_id, reason=limit))
         self._events.append(events.RequestGivenUp(request_id=request.request_id, reason=reason))
 
     # The peer's messages.
@@ -319,7 +308,6 @@ class ControlChannel:
         if not request.ours and self.granted < MAX:
             self.grant(1)
         self._events.append(events.RequestEnded(request_id=request.request_id))
-        self.tell_freed()
 
     def _drop_overlaps(self, new: Request) -> None:
         """As if the losers had never been sent: both ends give the credit back to the proposer."""
@@ -331,7 +319,6 @@ class ControlChannel:
             self._events.append(dropped)
             if loser.ours:
                 self._take_credit(min(1, MAX - self.credit))
-                self.tell_freed()
             else:
                 self.granted = min(self.granted + 1, MAX)
 

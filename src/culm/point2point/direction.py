@@ -446,12 +446,7 @@ class Direction:
 class Outgoing(Direction):
     """The direction in which we send."""
 
-    __slots__ = ("sent_until",)
-
-    def __init__(self, range_: PieceRange, demand: Demand | None) -> None:
-        super().__init__(range_, demand)
-        self.sent_until = 0
-        """The end of its data among all bytes that we have put on the data channel."""
+    __slots__ = ()
 
     def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
         before = self.cursor
@@ -467,9 +462,6 @@ class Outgoing(Direction):
     def _remember_place(self) -> None:
         if self.reached is None or self.reached.place < self.cursor.place:
             self.reached = self.cursor.copy()
-
-    def queued(self, until: int) -> None:
-        self.sent_until = until
 
 
 class Intake(Enum):

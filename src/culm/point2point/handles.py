@@ -98,6 +98,7 @@ class Request(Openable):
         "outgoing",
         "proposal",
         "request_id",
+        "sent_until",
         "unanswered",
     )
 
@@ -119,6 +120,8 @@ class Request(Openable):
         self.outgoing.face(self.incoming)
         if proposal.expected_hash is not None:
             self.outgoing.links[proposal.expected_seqnum] = proposal.expected_hash
+        self.sent_until = 0
+        """The end of its data among all bytes that we have put on the data channel."""
         self._output = output
 
     def __repr__(self) -> str:
@@ -340,12 +343,10 @@ class Request(Openable):
             request_id=self.request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof
         )
         cancel.check(self.proposal)
-        self._end_with(cancel)
+        self.end_with(cancel)
 
-    def give_up(self) -> None:
-        self._end_with(Cancel(request_id=self.request_id, reason=CancelReason.RESOURCE_LIMIT))
-
-    def _end_with(self, cancel: Cancel) -> None:
+    def end_with(self, cancel: Cancel) -> None:
+        """Cancel it, and pass over all that still comes."""
         self.move(Input.CANCEL)
         self.incoming.discard()
         self.say_cancel(cancel)
@@ -470,7 +471,7 @@ class Request(Openable):
 
     def _put(self, *pieces: Buffer) -> None:
         self._output.put(self.request_id, *pieces)
-        self.outgoing.queued(self._output.queued_total)
+        self.sent_until = self._output.queued_total
 
     def _packets(self, data: memoryview, *, compress: bool) -> Iterable[Buffer]:
         size_max = self._output.limits.packet_size_max

@@ -136,7 +136,7 @@ class Timeouts:
         waiting = [
             each
             for each in self._requests.values()
-            if each.life is RequestState.CONFIRMED and each.outgoing.sent_until > flushed
+            if each.life is RequestState.CONFIRMED and each.sent_until > flushed
         ]
         if not waiting:
             return {None: Owed(Debt.TAKING, paid=flushed)}
