@@ -224,6 +224,9 @@ class Cursor:
         self.piece = self.range.piece(index)
         self.offset = self.start_of(self.piece)
 
+    def move_inside(self, size: int) -> None:
+        self.offset += size
+
     def start_of(self, piece: Piece | None) -> int:
         """The offset in the payload at which the range lets `piece` begin."""
         if piece is not None and piece.part is Part.PAYLOAD and piece.seqnum == self.range.start:
@@ -405,7 +408,7 @@ class Candidates:
 
     def advance_inside(self, size: int) -> None:
         for cursor in self.possible.cursors:
-            cursor.offset += size
+            cursor.move_inside(size)
         self._settle()
 
     def begin_again(self, piece: Piece) -> None:

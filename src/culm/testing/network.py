@@ -8,9 +8,9 @@ does not affect the others.  An exception that leaves the network's
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Self
 
@@ -51,7 +51,7 @@ class Conditions:
             raise ValueError("hold_max must not be negative")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """The fates of datagrams, counted; a duplicated one is sent once and delivered twice."""
 
@@ -65,11 +65,6 @@ class Statistics:
     cut: int = 0  # lost to a partition
     oversize: int = 0
     unreachable: int = 0  # the address had no receiver when it arrived
-
-    def add(self, other: Statistics) -> None:
-        """Add the numbers of `other`."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 class Network:
@@ -93,7 +88,7 @@ class Network:
         self._cuts: set[tuple[Address, Address]] = set()
         self._receivers: dict[Address, Deliver] = {}
         self._chance: dict[tuple[Address, Address], Callable[[], float]] = {}
-        self._statistics = defaultdict[tuple[Address, Address], Statistics](Statistics)
+        self._counts = defaultdict[tuple[Address, Address], Counter[str]](Counter)
         self._size = size
 
     @property
@@ -173,25 +168,25 @@ class Network:
     def send(self, source: Address, destination: Address, payload: Any) -> None:
         """Put one datagram on its way; present conditions and cuts decide its fate."""
         conditions = self.conditions(source, destination)
-        counted = self._statistics[source, destination]
+        counted = self._counts[source, destination]
         luck = self._luck(source, destination)
         # Drawn in any case: the next datagram's luck must not depend on this one's fate.
         loses, doubles, holds = luck(), luck(), luck()
         delays = luck(), luck(), luck(), luck()
         size = self._size(payload)
-        counted.sent += 1
-        counted.sent_bytes += size
+        counted["sent"] += 1
+        counted["sent_bytes"] += size
         if (source, destination) in self._cuts:
-            counted.cut += 1
+            counted["cut"] += 1
         elif conditions.size_max is not None and size > conditions.size_max:
-            counted.oversize += 1
+            counted["oversize"] += 1
         elif loses < conditions.loss:
-            counted.lost += 1
+            counted["lost"] += 1
         else:
             copies = 2 if doubles < conditions.duplication else 1
             held = holds < conditions.reordering
-            counted.duplicated += copies - 1
-            counted.reordered += held
+            counted["duplicated"] += copies - 1
+            counted["reordered"] += held
             for copy in range(copies):
                 delay, hold = delays[2 * copy : 2 * copy + 2]
                 seconds = conditions.delay_min
@@ -205,11 +200,11 @@ class Network:
         self, *, source: Address | None = None, destination: Address | None = None
     ) -> Statistics:
         """The sum over all links, or those from `source`, or to `destination`, or both."""
-        total = Statistics()
-        for (sender, receiver), counted in self._statistics.items():
+        total = Counter[str]()
+        for (sender, receiver), counted in self._counts.items():
             if source in {None, sender} and destination in {None, receiver}:
-                total.add(counted)
-        return total
+                total.update(counted)
+        return Statistics(**total)
 
     def step(self) -> bool:
         """Make the next scheduled call; false if there is none."""
@@ -236,13 +231,13 @@ class Network:
             raise EndlessError(f"{STEPS_MAX} steps, and it is {self.clock.now} only")
 
     def _deliver(self, source: Address, destination: Address, payload: Any, size: int) -> None:
-        counted = self._statistics[source, destination]
+        counted = self._counts[source, destination]
         deliver = self._receivers.get(destination)
         if deliver is None:
-            counted.unreachable += 1
+            counted["unreachable"] += 1
             return
-        counted.delivered += 1
-        counted.delivered_bytes += size
+        counted["delivered"] += 1
+        counted["delivered_bytes"] += size
         deliver(payload, source)
 
     def _luck(self, source: Address, destination: Address) -> Callable[[], float]:

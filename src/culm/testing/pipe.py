@@ -114,13 +114,17 @@ class Pipe:
                 self._pieces.popleft()
         return bytes(taken)
 
-    def end(self) -> None:
+    def end(self, *, if_room: bool = False) -> None:
         """Note that the sender sends no more."""
-        self.ended = True
+        self.ended |= not if_room or self.room > 0
 
     def hold(self, value: bool = True) -> None:
         """Hold up the bytes under way, or let them go on."""
         self.held = value
+
+    def deliver_eof(self) -> None:
+        """Note that the receiver has learned of the end."""
+        self.eof_delivered = True
 
     def sink(self) -> None:
         """Drop all bytes under way, and all later ones: the receiver is closed."""
@@ -261,7 +265,7 @@ class JoinedMachines:
             self._pipes[place] = self._pipes.pop(place)
         operation: Operation
         if pipe.eof_due():
-            pipe.eof_delivered = True
+            pipe.deliver_eof()
             operation = Eof(pipe.to.link)
         else:
             wanted = size if self._chunker is None else max(1, self._chunker(size))
@@ -298,7 +302,7 @@ class JoinedMachines:
                 self.log.append((name, turn))
         for link in _closed(end.driver):
             if (pipe := self._pipes.get(Place(name, link))) is not None:
-                pipe.ended |= pipe.room > 0  # without room it may have bytes left
+                pipe.end(if_room=True)  # without room it may have bytes left
                 self._pipes[pipe.to].sink()
 
     def _take(self, name: str, source: Any) -> bytes:
