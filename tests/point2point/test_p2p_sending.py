@@ -492,21 +492,21 @@ def test_an_entry_of_a_certificate_pool_is_not_remembered() -> None:
 def test_of_entries_that_were_sent_now_and_then_only_the_last_are_remembered(
     in_runs: bool,
 ) -> None:
-    sent = Direction(PieceRange(proposal()), Demand())
-
-    def pass_over(count: int) -> None:
-        sent.pass_over(sent.candidates.possible, count)
-
-    pass_over(2)
+    range_ = PieceRange(proposal())
+    sent, received = Direction(range_, Demand()), Direction(range_, Demand())
+    sent.face(received)
+    received.face(sent)
+    received.candidates.advance(range_.count)  # so that any piece may be passed over
+    sent.notify(2)
     for seqnum in range(2, 3001, 2):
         if in_runs:
             sent.take_run({seqnum: link(1)})
-            pass_over(2)
+            sent.notify(2)
         else:
             lipmaalink = link(1) if has_lipmaalink(seqnum) else None
             new = replace(entry(2), seqnum=seqnum, lipmaalink=lipmaalink)
             sent.take_metadata(sent.check_metadata(), new)
-            pass_over(3)
+            sent.notify(3)
     assert len(sent.metadata) == 1024
     assert 3000 in sent.metadata
     assert 2 not in sent.metadata

@@ -56,8 +56,8 @@ class EntryRun(NamedTuple):
 class Direction:
     """The state of one direction of one request.
 
-    Methods named ``check_*`` raise `Violation` and change nothing; they return which of the
-    possibilities allow it, for the method that does it.
+    Methods raise `Violation` before they change anything.  Those named ``check_*`` change nothing;
+    they return which of the possibilities allow it, for the method that does it.
 
     Each knows the other direction of its request, in which the other endpoint is the sender.
     `given`, where a method takes it, is an entry that the caller knows.
@@ -135,7 +135,9 @@ class Direction:
 
     # Notifications.
 
-    def check_notify(self, count: int) -> Possible:
+    def notify(self, count: int) -> Piece:
+        """Pass over `count` pieces that are not wanted, or known; returns the first of them."""
+
         def check(cursor: Cursor, demand: Demand) -> None:
             if count < 1:
                 raise Violation(ErrorCode.EMPTY_PACKET, "notification of nothing")
@@ -148,7 +150,7 @@ class Direction:
                     ErrorCode.EAGERNESS_VIOLATED, f"{fresh} pieces notified that are wanted"
                 )
 
-        return self._allowing(check, count)
+        return self._pass_over(self._allowing(check, count), count)
 
     def _may_notify(self, cursor: Cursor, demand: Demand, count: int, fresh: int) -> bool:
         if not demand.eagerness.wants_metadata:
@@ -159,7 +161,9 @@ class Direction:
         entry = self._known_entry(piece.seqnum)
         return entry is None or not demand.eagerness.wants_payload(entry.payload_size)
 
-    def check_skip(self, reason: SkipReason) -> Possible:
+    def skip(self, reason: SkipReason) -> Piece:
+        """Pass over the payload that is due; returns that piece."""
+
         def check(cursor: Cursor, demand: Demand) -> None:
             seqnum = cursor.check_due(Part.PAYLOAD)
             entry = self._known_entry(seqnum)
@@ -173,10 +177,9 @@ class Direction:
                     why = f"payload of {size} bytes skipped as too {skipped}"
                     raise Violation(ErrorCode.SKIP_DISPROVED, why)
 
-        return self._allowing(check)
+        return self._pass_over(self._allowing(check), 1)
 
-    def pass_over(self, possible: Possible, count: int) -> Piece:
-        """Pass over `count` pieces, for any reason; returns the first of them."""
+    def _pass_over(self, possible: Possible, count: int) -> Piece:
         self.candidates.keep(possible)
         piece = possible.piece
         self.candidates.advance(count)
@@ -336,8 +339,11 @@ class Direction:
         self._forget_entry()
         return True
 
-    def check_jump(self, size: int, given: Entry | None = None) -> Possible:
-        """`size` bytes of the payload that is due may be passed over to catch up."""
+    def jump(self, size: int, given: Entry | None = None) -> tuple[int, int, bool]:
+        """Pass over `size` bytes of the payload that is due, to catch up.
+
+        Returns the number of its entry, the offset that is reached, and whether that is its end.
+        """
 
         def check(cursor: Cursor, demand: Demand) -> None:
             cursor.check_due(Part.PAYLOAD)
@@ -347,16 +353,13 @@ class Direction:
                 raise Violation(ErrorCode.CATCH_UP_ONLY, f"jump of {size} bytes ahead of the other")
             self._check_payload_size(cursor, size, given)
 
-        return self._allowing(check)
-
-    def jump(self, possible: Possible, size: int, given: Entry | None = None) -> bool:
-        """Pass over `size` bytes of the payload; returns whether that was the rest."""
-        self.begin_payload(possible, given)
-        finished = self._pass_inside(self.payload_due(), size)
+        self.begin_payload(self._allowing(check), given)
+        entry, offset = self.payload_due(), self.cursor.offset + size
+        finished = self._pass_inside(entry, size)
         self.verifier = None
         if finished:
             self.last = None
-        return finished
+        return entry.seqnum, offset, finished
 
     # Taking data back.
 

@@ -434,28 +434,24 @@ class Request(Openable):
         """Pass over `count` pieces that the peer does not want or has sent itself."""
         check_int("count", count)
         self.move(Input.SEND)
-        possible = self.outgoing.check_notify(count)
+        self.outgoing.notify(count)
         self._put(b"\x02" if count == 1 else b"\x03" + _ENCODE(count))
-        self.outgoing.pass_over(possible, count)
 
     @local
     def skip_payload(self, reason: SkipReason) -> None:
         """Pass over the payload that is due."""
         check_type("reason", reason, SkipReason)
         self.move(Input.SEND)
-        possible = self.outgoing.check_skip(reason)
+        self.outgoing.skip(reason)
         self._put(bytes([reason.value]))
-        self.outgoing.pass_over(possible, 1)
 
     @local
     def jump(self, size: int, *, entry: Entry | None = None) -> None:
         """Pass over `size` bytes of the payload that is due, which the peer has sent."""
         check_int("size", size)
         self.move(Input.SEND)
-        given = self._given(entry)
-        possible = self.outgoing.check_jump(size, given)
+        self.outgoing.jump(size, self._given(entry))
         self._put(b"\x07" + _ENCODE(size))
-        self.outgoing.jump(possible, size, given)
 
     @local
     def apologize(self) -> None:

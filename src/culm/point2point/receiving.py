@@ -214,7 +214,7 @@ class DataReceiver:
         match first:
             case PacketType.NOTIFY_ONE | PacketType.NOTIFY:
                 count = number if first & 1 else 1
-                seqnum, part = incoming.pass_over(incoming.check_notify(count), count)
+                seqnum, part = incoming.notify(count)
                 return events.Notified(request_id=request_id, seqnum=seqnum, part=part, count=count)
             case PacketType.JUMP:
                 return self._take_jump(request, number)
@@ -231,23 +231,16 @@ class DataReceiver:
                 return self._begin_payload(request, number, numbers[1])
             case _:
                 reason = events.SkipReason(first)
-                seqnum, _ = incoming.pass_over(incoming.check_skip(reason), 1)
+                seqnum, _ = incoming.skip(reason)
                 return events.PayloadSkipped(request_id=request_id, seqnum=seqnum, reason=reason)
 
     def _take_jump(self, request: Request, size: int) -> events.ConnectionEvent | None:
         wanted = self._want_entry(request)
         if wanted is not None:
             return wanted
-        incoming = request.incoming
-        possible = incoming.check_jump(size)
-        seqnum, offset = possible.piece.seqnum, possible.cursors[0].offset
-        finished = incoming.jump(possible, size)
+        seqnum, offset, finished = request.incoming.jump(size)
         return events.PayloadReceived(
-            request_id=request.request_id,
-            seqnum=seqnum,
-            offset=offset + size,
-            data=b"",
-            finished=finished,
+            request_id=request.request_id, seqnum=seqnum, offset=offset, data=b"", finished=finished
         )
 
     # Metadata.
