@@ -21,7 +21,7 @@ from culm.machine import (
 )
 from culm.machines import Advance, Key, Receive, call
 from culm.testing.spec import Conversation, Flood, MachineSpec
-from culm.testing.suite.runs import SECONDS_MAX as EXAMPLE_SECONDS_MAX
+from culm.testing.suite import EXAMPLE_SECONDS_MAX
 from spec_changes import spec_with
 from toy_machines import (
     FRAMES,

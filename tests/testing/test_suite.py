@@ -37,7 +37,7 @@ def test_toys_keep_every_law(spec: MachineSpec, law: Property) -> None:
 @pytest.mark.usefixtures("canary_profile")
 @pytest.mark.parametrize("canary", CANARIES, ids=str)
 def test_law_catches(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "SECONDS_MAX", canary.patience)
+    monkeypatch.setattr(suite, "EXAMPLE_SECONDS_MAX", canary.patience)
     law = LAWS[canary.law]
     assert law.applies(canary.spec)
     with pytest.raises((PropertyError, EndlessError, IndexError), match=canary.complaint):

@@ -38,7 +38,8 @@ from culm.testing.suite.drivers import careless, every_freed, freed, pumped
 from culm.testing.suite.faults import every_fault, faults
 from culm.testing.suite.floods import floods, limits, reads, repeats, unsent
 from culm.testing.suite.processes import LeftOutWarning, processes
-from culm.testing.suite.runs import SECONDS_MAX, PropertyError, watchdog
+from culm.testing.suite.runs import SECONDS_MAX as EXAMPLE_SECONDS_MAX
+from culm.testing.suite.runs import PropertyError, watchdog
 from culm.testing.suite.stages import alone, least, links
 from culm.testing.suite.strategies import Draw
 from culm.testing.suite.work import alike, at_once, work
@@ -134,7 +135,7 @@ class Property:
             if self.check_example is not None:
                 self.search(spec, max(1, round(settings().max_examples * self.share)))
         except Exception as error:
-            with watchdog(SECONDS_MAX):
+            with watchdog(EXAMPLE_SECONDS_MAX):
                 keep_stories(error, f"{spec.name}-{self.name}", captures)
             raise
 
@@ -158,7 +159,7 @@ class Property:
         @given(st.data())
         def example(data: st.DataObject) -> None:
             nonlocal tried
-            with watchdog(SECONDS_MAX):
+            with watchdog(EXAMPLE_SECONDS_MAX):
                 patience.check(partial(check, spec), data.draw)
             tried += 1
 
