@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections import defaultdict
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -17,12 +18,12 @@ from culm.spark.blocks import (
     BLOCK_BITS,
     LOWEST,
     SIGNED,
+    SUMMARY,
     Signed,
-    each_once,
-    summaries,
     summarise,
 )
 from culm.spark.columns import arrow_schema
+from culm.spark.packed import PACKED, pack, summaries
 from culm.spark.reasons import bits
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -32,7 +33,7 @@ SIZE = 1 << BLOCK_BITS
 
 
 def link_of(seqnum: int) -> bytes:
-    return b"hash %d" % seqnum
+    return b"hash %20d" % seqnum
 
 
 def signed(seqnum: int, **changes: object) -> Signed:
@@ -162,17 +163,82 @@ def tables(rows: list[Signed], size: int) -> Iterator[Any]:
         yield pyarrow.RecordBatch.from_pylist(values, schema)
 
 
+def summed_up(batches: Iterator[Any], chance: Random) -> dict[tuple[bytes, int], dict[str, Any]]:
+    """Summaries of rows that are packed, shuffled and sorted, by log and block."""
+    sent = [row for batch in pack(batches) for row in batch.to_pylist()]
+    chance.shuffle(sent)
+    sent.sort(key=lambda row: (row["log"], row["block"]))
+    schema = arrow_schema(PACKED)
+    met = [
+        pyarrow.RecordBatch.from_pylist(sent[at : at + 3], schema) for at in range(0, len(sent), 3)
+    ]
+    rows = [row for batch in summaries(iter(met)) for row in batch.to_pylist()]
+    found = {(row["log"], row["block"]): in_order(row) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def in_order(summary: dict[str, Any]) -> dict[str, Any]:
+    lists = {name: sorted(map(str, summary[name])) for name in ("marks", "links", "opens")}
+    return summary | lists
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.sampled_from([0, 1, 2, 1093, SEQNUM_MAX >> BLOCK_BITS]),
+            st.sampled_from([3, 40, SIZE]),
+            st.sampled_from([0, 0, 1, 30]),
+            st.integers(0, 3),
+            st.sampled_from(["", "", "doubled", "first", "of other sizes"]),
+        ),
+        max_size=4,
+    ),
+    st.sampled_from([7, 10_000]),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_packed_blocks_are_summed_up_as_row_by_row(blocks, size, is_shuffled, chance):
+    """In whatever order rows come, and though only blocks with faults are gone through."""
+    rows: list[Signed] = []
+    for log, block, count, start, hits, mood in blocks:
+        some = whole(block)[start:count]
+        for _ in range(hits if some else 0):
+            at = chance.randrange(len(some))
+            some[at : at + 1] = changed(some[at], chance)
+        match mood:
+            case "doubled":
+                some += some[:9]
+            case "first":
+                some = [row._replace(backlink=None, lipmaalink=None) for row in some]
+            case "of other sizes":
+                some = [row._replace(backlink=row.hash[chance.randrange(9) :]) for row in some]
+        rows += [row._replace(log=b"log %d" % log) for row in some]
+    if is_shuffled:
+        chance.shuffle(rows)
+    wanted: dict[tuple[bytes, int], list[Signed]] = defaultdict(list)
+    for row in rows:
+        wanted[row.log, row.n >> BLOCK_BITS].append(row)
+    said = {
+        key: summarise(sorted(of, key=lambda row: (row.n, row.hash))) for key, of in wanted.items()
+    }
+    assert summed_up(tables(rows, size), chance) == {
+        key: in_order({name: getattr(found, name) for name, _ in SUMMARY})
+        for key, found in said.items()
+    }
+
+
 def test_copies_are_counted_before_they_travel_and_where_they_meet():
     log = whole(0)[:5]
     rows = [*log, *[log[2]] * 300, log[2]._replace(lied=True), log[4]._replace(hash=b"other")]
-    sent = list(each_once(tables(rows, 7)))
-    assert sum(map(len, sent)) == 6
-    met = [row for batch in [*sent, *sent] for row in batch.to_pylist()]
-    met.sort(key=lambda row: (row["log"], row["n"], row["hash"]))
-    [found] = next(summaries([pyarrow.RecordBatch.from_pylist(met, sent[0].schema)])).to_pylist()
+    [once] = pack(tables(log, 7))
+    sent = list(pack(tables(rows, 7)))
+    [packed] = sent
+    assert len(packed["rows"][0].as_py()) * 5 == len(once["rows"][0].as_py()) * 6
+    [found] = next(summaries(iter([*sent, *sent]))).to_pylist()
     assert (found["rows"], found["entries"], found["forks"]) == (2 * len(rows), 5, 1)
     assert found["lied_at"] == log[2].n
-    assert len(list(tables(log, 1))) == len(next(each_once(tables(log, 1))))
 
 
 @pytest.mark.slow
@@ -180,12 +246,14 @@ def test_copies_are_counted_before_they_travel_and_where_they_meet():
 def test_copies_of_an_entry_take_no_memory(size):
     [batch] = tables([signed(1)], 1)
     batch = batch.take(pyarrow.array([0] * size))
-    batches = (batch for _ in range(400_000 // size))
+    sent = (
+        part for _ in range(400_000 // size) for part in list(pack(iter([batch]))) for _ in range(9)
+    )
     tracemalloc.start()
     try:
-        [found] = next(summaries(batches)).to_pylist()
+        [found] = next(summaries(sent)).to_pylist()
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert found["rows"] == 400_000
-    assert peak < 8 << 20
+    assert found["rows"] == 9 * 400_000
+    assert peak < 40 << 20

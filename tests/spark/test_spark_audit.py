@@ -18,10 +18,11 @@ from sessions_of_tests import needs_jvm
 import effort
 from culm.bamboo import Entry, ForkProof, LogKey, Reason, audit_log
 from culm.bamboo.entry import decode
-from culm.spark.audit import LOGS, NEEDED, audit
+from culm.spark.audit import NEEDED, audit
 from culm.spark.columns import check_columns
 from culm.spark.decode import verify_entries
 from culm.spark.errors import ColumnError
+from culm.spark.findings import LOGS
 from culm.spark.reasons import reasons_of
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YAMF, YASMF, HashFamily
@@ -227,7 +228,8 @@ def test_it_makes_no_difference_how_faults_come_to_the_rows(spark):
 @needs_jvm
 def test_no_row_is_held_beside_all_variants_of_an_entry(spark):
     """An author can make any number of these: work would grow with its square."""
-    found = audit(verified(spark, honest_log(1, 3), YASMF))
+    log = honest_log(1, 3)
+    found = audit(verified(spark, log + plant("fork", log[1:2], 1, YASMF, Random(1)), YASMF))
     for frame in (found.verdicts, found.logs, found.forks):
         with redirect_stdout(StringIO()) as explained:
             frame.explain(extended=True)

@@ -4,7 +4,7 @@ Importing this package imports nothing of Spark; calling it does, and needs the 
 ``culm[spark]``.  The names that most programs need are here; `culm.spark.schemas` describes the
 columns.
 Some names are those of modules, too: ``from culm.spark import audit`` gives the function, and
-``from culm.spark.audit import LOGS`` another name of the module.
+``from culm.spark.audit import FORKS`` another name of the module.
 """
 
 from culm.spark.audit import Audit, audit

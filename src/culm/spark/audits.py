@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from culm.spark.audit import FORKS, LOGS, forks_of, log_rows, signed_rows, summarise_blocks
+from culm.spark.audit import FORKS, forks_of, log_rows, signed_rows, summarise_blocks
 from culm.spark.blocks import BLOCK_BITS, SIGNED, SUMMARY
 from culm.spark.columns import free_names, sent_if_few
+from culm.spark.findings import LOGS
 from culm.spark.shelves import SHELF, ShelfSnapshot, Shelves, shelf_of
 from culm.spark.stream import read_batches
 

@@ -9,18 +9,14 @@ summaries are small beside the rows that they summarise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from culm.bamboo.errors import Reason
 from culm.bamboo.links import SEQNUM_MAX, open_targets
-from culm.spark.columns import arrow_schema
 from culm.spark.reasons import bits
-
-if TYPE_CHECKING:
-    import pyarrow
 
 #: The number of low bits of a sequence number that tell its place in a block.
 BLOCK_BITS = 10
@@ -60,13 +56,9 @@ SIGNED = (
     ("copies", "bigint"),
 )
 
-_BACK, _LIPMAA = bits(Reason.WRONG_BACKLINK), bits(Reason.WRONG_LIPMAALINK)
+#: The bits of links.
+BACK, LIPMAA = bits(Reason.WRONG_BACKLINK), bits(Reason.WRONG_LIPMAALINK)
 _FORK = bits(Reason.FORK)
-
-#: The number of rows among which copies are found.
-WINDOW = 1 << 16
-# The number of rows that are Python's objects, or travel, at a time.
-_ROWS_MAX = 4096
 
 
 class Signed(NamedTuple):
@@ -84,18 +76,6 @@ class Signed(NamedTuple):
     ended: bool
     lied: bool
     copies: int = 1
-
-    def is_copy_of(self, other: Signed) -> bool:
-        """Whether both are the same entry; their payloads may differ."""
-        return self.n == other.n and self[:_TOLD] == other[:_TOLD]
-
-    def merged(self, copy: Signed) -> Signed:
-        """One row in place of two copies."""
-        return self._replace(lied=self.lied or copy.lied, copies=self.copies + copy.copies)
-
-
-# The fields that are an entry's own.
-_TOLD = Signed._fields.index("lied")
 
 
 @dataclass(slots=True)
@@ -136,30 +116,30 @@ class Summary:
     def mark_backlink(self, row: Signed) -> None:
         """Note a backlink that does not fit."""
         self.back_at = row.n if self.back_at is None else self.back_at
-        self.marks.append({"n": row.n, "hash": row.hash, "bits": _BACK})
+        self.marks.append({"n": row.n, "hash": row.hash, "bits": BACK})
 
     def mark_lipmaalink(self, row: Signed) -> None:
         """Note a lipmaalink that does not fit."""
         self.lipmaa_at = row.n if self.lipmaa_at is None else self.lipmaa_at
-        self.marks.append({"n": row.n, "hash": row.hash, "bits": _LIPMAA})
+        self.marks.append({"n": row.n, "hash": row.hash, "bits": LIPMAA})
 
 
 @lru_cache(maxsize=1 << 12)
-def _span(block: int) -> tuple[int, int, tuple[int, ...]]:
-    """The first and the last ordinal of a block, and those that later blocks can link to."""
+def span(block: int) -> tuple[int, int, tuple[int, ...]]:
+    """A block's first and last ordinal, and those up to its end that later blocks can link to."""
     first = block << BLOCK_BITS
     last = first + (1 << BLOCK_BITS) - 1
     first = max(first, LOWEST + 1)
     end = last - LOWEST
     # No entry after the largest number could link.
     opens = open_targets(end) if end < SEQNUM_MAX else []
-    return first, last, tuple(n + LOWEST for n in opens if n + LOWEST >= first)
+    return first, last, tuple(n + LOWEST for n in opens)
 
 
 def summarise(rows: list[Signed]) -> Summary:
     """The summary of a block from its rows, at least one, in ascending order of ``n``."""
     log, block = rows[0].log, rows[0].n >> BLOCK_BITS
-    first, last, opens = _span(block)
+    first, last, opens = span(block)
     places: dict[int, set[bytes]] = {}
     for row in rows:
         places.setdefault(row.n, set()).add(row.hash)
@@ -200,96 +180,16 @@ def _look_at_links(found: Summary, places: dict[int, set[bytes]], row: Signed, f
     if row.backlink is not None:
         known = places.get(row.n - 1)
         if known is None and row.n - 1 < first:
-            found.links.append(_link(row, row.n - 1, row.backlink, _BACK))
+            found.links.append(_link(row, row.n - 1, row.backlink, BACK))
         elif known is not None and row.backlink not in known:
             found.mark_backlink(row)
     if row.lipmaalink is not None:
         known = places.get(row.target)
         if known is None and row.target < first:
-            found.links.append(_link(row, row.target, row.lipmaalink, _LIPMAA))
+            found.links.append(_link(row, row.target, row.lipmaalink, LIPMAA))
         elif known is not None and row.lipmaalink not in known:
             found.mark_lipmaalink(row)
 
 
 def _link(row: Signed, target: int, link: bytes, bits: int) -> dict[str, Any]:
     return {"n": row.n, "target": target, "link": link, "hash": row.hash, "bits": bits}
-
-
-def _blocks(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[list[Signed]]:
-    """The rows of each block without repetition, from batches sorted by log, ordinal and hash."""
-    rows: list[Signed] = []
-    key: tuple[bytes, int] | None = None
-    for row in _rows(batches):
-        this = (row.log, row.n >> BLOCK_BITS)
-        if this != key:
-            if rows:
-                yield rows
-            rows, key = [row], this
-        elif row.is_copy_of(rows[-1]):
-            rows[-1] = rows[-1].merged(row)
-        else:
-            rows.append(row)
-    if rows:
-        yield rows
-
-
-def _rows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Signed]:
-    """The rows of all batches; a few thousand at a time become Python's objects."""
-    for batch in batches:
-        for start in range(0, len(batch), _ROWS_MAX):
-            part = batch.slice(start, _ROWS_MAX)
-            columns = [part.column(name).to_pylist() for name in Signed._fields]
-            yield from map(Signed._make, zip(*columns, strict=True))
-
-
-def each_once(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Merge copies that lie close together, and count them: for ``mapInArrow``, before a shuffle.
-
-    Close means in a window of `WINDOW` rows, which are held in memory.
-    """
-    for window in _windows(batches):
-        merged = merge_copies(window)
-        yield from merged.combine_chunks().to_batches(max_chunksize=_ROWS_MAX)
-
-
-def _windows(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
-    """The same rows, in tables of `WINDOW` rows."""
-    import pyarrow
-
-    held: list[pyarrow.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        for start in range(0, len(batch), WINDOW):
-            part = batch.slice(start, WINDOW)
-            held.append(part)
-            count += len(part)
-            if count >= WINDOW:
-                yield pyarrow.Table.from_batches(held)
-                held, count = [], 0
-    if held:
-        yield pyarrow.Table.from_batches(held)
-
-
-def merge_copies(rows: pyarrow.Table) -> pyarrow.Table:
-    """Merge and count copies; columns are those of `Signed`."""
-    names = list(Signed._fields)
-    if len(rows.column("hash").combine_chunks().unique()) == len(rows):
-        return rows.select(names)
-    told = names[:_TOLD]
-    merged = rows.group_by(told).aggregate([("lied", "max"), ("copies", "sum")])
-    return merged.rename_columns({"lied_max": "lied", "copies_sum": "copies"}).select(names)
-
-
-def summaries(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Summaries of all blocks of a partition, sorted by log, ordinal and hash: ``mapInArrow``."""
-    import pyarrow
-
-    schema = arrow_schema(SUMMARY)
-    made: list[dict[str, Any]] = []
-    for rows in _blocks(batches):
-        summary = summarise(rows)
-        made.append({name: getattr(summary, name) for name, _ in SUMMARY})
-        if len(made) >= 1000:
-            yield pyarrow.RecordBatch.from_pylist(made, schema)
-            made = []
-    yield pyarrow.RecordBatch.from_pylist(made, schema)

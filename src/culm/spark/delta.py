@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from culm.spark.audit import FORKS, LOGS
+from culm.spark.audit import FORKS
 from culm.spark.columns import schema_text
 from culm.spark.errors import SparkSetupError
+from culm.spark.findings import LOGS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from culm.spark.audit import FORKS, LOGS, VERDICT
+from culm.spark.audit import FORKS, VERDICT
 from culm.spark.capture_rows import CAPTURED
 from culm.spark.decode import VERIFIED
 from culm.spark.dissection import DISSECTED
+from culm.spark.findings import LOGS
 from culm.spark.fingerprint import PIECES, RANGES
 from culm.spark.operations import OPERATIONS
 from culm.spark.quarantine import QUARANTINE
