@@ -292,7 +292,8 @@ def test_columns_of_other_types_are_refused_before_anything_is_read():
 
     with pytest.raises(ColumnError, match="column block is string"):
         names_of(
-            StructType([StructField("file", StringType()), StructField("block", StringType())])
+            StructType([StructField("file", StringType()), StructField("block", StringType())]),
+            Reading(),
         )
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from culm.spark.errors import ColumnError
+from culm.spark.workers import Batches, settled
 
 if TYPE_CHECKING:
     import numpy
@@ -311,23 +312,33 @@ def map_rows(
     if has_column(frame, "fault"):
         check_columns(frame, [("fault", "string")])
         taken.append("fault")
-    work = partial(_map_batches, make=make, needed=taken, kept=kept, made=made)
+    work = row_mapper(make, taken, kept, made)
     schema = schema_text([*((name, kinds[name]) for name in kept), *made])
     return frame.select(*dict.fromkeys([*taken, *kept])).mapInArrow(work, schema)
 
 
+def row_mapper(
+    make: RowMaker,
+    needed: Sequence[str],
+    kept: Sequence[str],
+    made: Sequence[tuple[str, str]],
+) -> Callable[[Batches], Batches]:
+    """The function for ``mapInArrow``: columns that are `kept`, and those that `make` computes."""
+    return partial(_map_batches, make=make, needed=needed, kept=kept, made=made)
+
+
 def _map_batches(
-    batches: Iterator[pyarrow.RecordBatch],
+    batches: Batches,
     *,
     make: RowMaker,
     needed: Sequence[str],
     kept: Sequence[str],
     made: Sequence[tuple[str, str]],
-) -> Iterator[pyarrow.RecordBatch]:
+) -> Batches:
     import pyarrow
 
     schema = arrow_schema(made)
-    for batch in batches:
+    for batch in settled(batches):
         rows = batch.select(needed).to_pylist()
         new = batch_of(list(make(rows)), schema)
         yield pyarrow.RecordBatch.from_arrays(

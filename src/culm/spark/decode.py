@@ -7,7 +7,7 @@ to its origin.  No row is dropped: an entry that does not decode has a ``fault``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from culm.arguments import check_type
@@ -26,6 +26,7 @@ from culm.spark.columns import (
     numbers,
 )
 from culm.spark.reasons import bits
+from culm.spark.workers import Batches, settled
 from culm.wire.errors import WireErrorCode
 from culm.wire.multihash import FAMILIES, YAMF, HashFamily
 
@@ -61,8 +62,6 @@ NO_ENTRY = "NO_ENTRY"
 
 _LOG_SIZE, _PLACE_SIZE = 40, 48
 _HASH_NUMBERS = {YAMF.name: hashing.BLAKE2B}
-
-_Batches = Iterator["pyarrow.RecordBatch"]
 
 
 def family_named(name: str) -> HashFamily:
@@ -127,14 +126,14 @@ def _mapped(
 
 def batch_mapper(
     family_name: str, needed: Sequence[str], kept: Sequence[str], made: Sequence[str]
-) -> Callable[[_Batches], _Batches]:
+) -> Callable[[Batches], Batches]:
     """The function for ``mapInArrow``, the work of an executor on its batches."""
 
-    def work(batches: _Batches) -> _Batches:
+    def work(batches: Batches) -> Batches:
         import pyarrow
 
         family = FAMILIES[family_name]
-        for batch in batches:
+        for batch in settled(batches):
             # Copies in a batch are verified once: a small file can hold any number of them.
             once, places = distinct(batch, needed)
             rows = Rows(once, family)

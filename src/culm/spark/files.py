@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 #: The signs that have a meaning in patterns of paths.
 PATTERN_SIGN = re.compile(r"[*?\[\]{}\\]")
@@ -254,9 +255,10 @@ def escaped(path: str) -> str:
     return PATTERN_SIGN.sub(r"\\\g<0>", path)
 
 
-def read_table(spark: SparkSession, path: str) -> DataFrame:
-    """The Parquet table at `path`."""
-    return spark.read.parquet(escaped(path))
+def read_table(spark: SparkSession, path: str, schema: StructType | None = None) -> DataFrame:
+    """The Parquet table at `path`; with its `schema`, no file is opened for it."""
+    reader = spark.read if schema is None else spark.read.schema(schema)
+    return reader.parquet(escaped(path))
 
 
 def _found(path: str, info: Any) -> Found:

@@ -16,16 +16,19 @@ from culm.reconcile import DEFAULT, named
 from culm.spark.archive import READ_SIZE_MAX
 from culm.spark.audit import audit
 from culm.spark.checks import AT_RISK, DIVERGENT, SET_ASIDE, Outcome
+from culm.spark.columns import schema_text
 from culm.spark.errors import OnError
 from culm.spark.files import read_table
 from culm.spark.fingerprint import fingerprint, write_tree
 from culm.spark.kinds import KINDS, Kind, other_kinds, signed_items
 from culm.spark.operations import decode_operations
-from culm.spark.quarantine import check_kind, count_faults, quarantined, sound
+from culm.spark.quarantine import count_faults, quarantined, sound
+from culm.spark.reading import ROWS
 from culm.spark.reasons import names, reasons_of
 from culm.spark.reconcile import ITEM_PART, PAYLOAD_PART, reconcile
 from culm.spark.source import register
 from culm.spark.splits import SPLIT_SIZE
+from culm.spark.verifying import SIZES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -70,11 +73,21 @@ class Inputs:
         """The part of the summary about them."""
         return {"inputs": dict(self.inputs)}
 
-    def load(self, spark: SparkSession, path: str, **options: str) -> DataFrame:
-        """The rows of an input, read by the format ``culm`` with these options and further ones."""
+    def load(
+        self,
+        spark: SparkSession,
+        path: str,
+        columns: Sequence[tuple[str, str]] | None = None,
+        **options: str,
+    ) -> DataFrame:
+        """The rows of an input, read by the format ``culm`` with these options and further ones.
+
+        `columns` may choose among those of the format.
+        """
         register(spark)
         own = {name: str(getattr(self, name)) for name in _READING if hasattr(self, name)}
-        return spark.read.format("culm").options(**own, **options).load(path)
+        reader = spark.read.format("culm").options(**own, **options)
+        return (reader if columns is None else reader.schema(schema_text(columns))).load(path)
 
 
 # The options of reading that jobs may have.
@@ -112,21 +125,18 @@ class Store:
         """Write a table; returns a DataFrame that reads it from there."""
         frame.write.mode("overwrite").parquet(f"{self.path}/{name}")
         self.tables.add(name)
-        return self.read(name)
+        return read_table(self._spark, f"{self.path}/{name}", frame.schema)
 
     def read(self, name: str) -> DataFrame:
         """A table that has been written."""
         return read_table(self._spark, f"{self.path}/{name}")
 
 
-def _read(spark: SparkSession, options: Options, path: str) -> DataFrame:
-    """The rows of an input, with the size of each, and that of its payload if there is one."""
-    from pyspark.sql import functions as f
-
-    rows = check_kind(options.load(spark, path), options.kind)
-    payload = f.octet_length("payload").cast("bigint")
-    rows = rows.withColumn("payload_bytes", payload)
-    return rows.withColumn("size", f.octet_length("entry") + f.coalesce("payload_bytes", f.lit(0)))
+def _read(spark: SparkSession, options: Options, path: str, *keep: str) -> DataFrame:
+    """The rows of an input, verified, with `_PLACE` and the columns to `keep`."""
+    kinds = dict((*ROWS, *SIZES))
+    columns = [*((name, kinds[name]) for name in (*_PLACE, *keep)), *KINDS[options.kind].made]
+    return options.load(spark, path, columns, verify=options.kind)
 
 
 def _verified(
@@ -135,24 +145,21 @@ def _verified(
     """The verified rows of all inputs, and their counts for the summary."""
     kind = KINDS[options.kind]
     tell(f"verifying {', '.join(options.inputs)}")
-    rows = _of_all(spark, options, lambda given: kind.verify(given, _PLACE))
+    rows = _of_all(options, lambda path: _read(spark, options, path))
     verified = store.write("verified", rows)
     tell("setting aside unusable rows")
     aside = store.write("quarantine", quarantined(verified))
-    said = {**_rows_said(verified, options), "reasons": _reasons_said(sound(verified))}
+    said = _counted(verified, options)
     said["hints"] = _hints(aside, kind) if said["quarantined"] else []
     return verified, said
 
 
-def _of_all(
-    spark: SparkSession, options: Options, work: Callable[[DataFrame], DataFrame]
-) -> DataFrame:
-    """The rows of all inputs after `work`, with the name of the input."""
+def _of_all(options: Options, rows_at: Callable[[str], DataFrame]) -> DataFrame:
+    """The rows of all inputs, of each those at its path, with the name of the input."""
     from pyspark.sql import functions as f
 
     frames = [
-        work(_read(spark, options, path)).withColumn("replica", f.lit(name))
-        for name, path in options.inputs.items()
+        rows_at(path).withColumn("replica", f.lit(name)) for name, path in options.inputs.items()
     ]
     return _named(reduce(lambda one, other: one.union(other), frames))
 
@@ -162,14 +169,27 @@ def _named(rows: DataFrame) -> DataFrame:
     return rows.withColumn("reason_names", names("reasons"))
 
 
-def _rows_said(rows: DataFrame, options: Options) -> dict[str, Any]:
-    """`fault_counts`, and the rows of each input."""
-    return {**fault_counts(rows), "rows_of": rows_of(rows, "replica", options.inputs)}
+def _counted(rows: DataFrame, options: Options) -> dict[str, Any]:
+    """The rows by fault, as from `fault_counts`, by input, and by reason; in one pass."""
+    groups = rows.groupBy("fault", "replica", "reasons").count().collect()
+    faults: Counter[str | None] = Counter()
+    of_inputs: Counter[str] = Counter(dict.fromkeys(sorted(options.inputs), 0))
+    for group in groups:
+        faults[group["fault"]] += group["count"]
+        of_inputs[group["replica"]] += group["count"]
+    return {
+        **_faults_said(faults),
+        "rows_of": dict(of_inputs),
+        "reasons": _reasons_counted(group for group in groups if group["fault"] is None),
+    }
 
 
 def fault_counts(rows: DataFrame) -> dict[str, Any]:
     """The number of all rows, of usable ones, and of those set aside for each fault."""
-    faults = count_faults(rows)
+    return _faults_said(count_faults(rows))
+
+
+def _faults_said(faults: dict[str | None, int]) -> dict[str, Any]:
     good = faults.pop(None, 0)
     return {
         "rows": good + sum(faults.values()),
@@ -200,13 +220,8 @@ def counts(rows: DataFrame, column: str) -> dict[str, int]:
     )
 
 
-def _reasons_said(rows: DataFrame) -> dict[str, int]:
-    """The number of rows against which each reason stands."""
-    return _reasons_counted(rows.groupBy("reasons").count().collect())
-
-
 def _reasons_counted(groups: Iterable[Row]) -> dict[str, int]:
-    """The same from groups of rows with equal ``reasons``, which are few."""
+    """The rows against which each reason stands, of groups with equal ``reasons``."""
     found: Counter[str] = Counter()
     for group in groups:
         found.update({reason.name: group["count"] for reason in reasons_of(group["reasons"])})
@@ -240,35 +255,30 @@ def audit_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -
     found = audit(verified)
     why = f.when(f.col("first_fault_reasons").isNotNull(), names("first_fault_reasons"))
     logs = store.write("logs", found.logs.withColumn("first_fault_reason_names", why))
-    forks = store.write("forks", found.forks)
+    store.write("forks", found.forks)
     verdicts = store.write("verdicts", _named(found.verdicts).select(*_VERDICTS))
     found.close()
     counted = logs.agg(
         f.count("*").alias("logs"),
         f.count("first_fault").alias("faulty_logs"),
-        *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("entries", "gaps")),
+        *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("entries", "gaps", "forks")),
     )
     said |= counted.collect()[0].asDict()
     groups = verdicts.groupBy("fault", "reasons", "verified").count().collect()
     said["verified_rows"] = sum(group["count"] for group in groups if group["verified"])
-    said["forks"] = forks.count()
     said["reasons"] = _reasons_counted(group for group in groups if group["fault"] is None)
     return outcome(said, "reasons")
 
 
 def operations_job(spark: SparkSession, options: Options, store: Store, tell: Tell) -> Outcome:
     """Entries of p2panda and their operations: table ``operations``, of all inputs."""
-    kind = KINDS[options.kind]
     tell(f"decoding {', '.join(options.inputs)}")
-    rows = _of_all(
-        spark, options, lambda given: decode_operations(kind.verify(given, (*_PLACE, "payload")))
-    )
+    rows = _of_all(options, lambda path: decode_operations(_read(spark, options, path, "payload")))
     operations = store.write("operations", rows)
     tell("setting aside unusable rows")
     store.write("quarantine", quarantined(operations))
     said = {
-        **_rows_said(operations, options),
-        "reasons": _reasons_said(sound(operations)),
+        **_counted(operations, options),
         "actions": counts(sound(operations), "action"),
         "schemas": sound(operations).select("schema_id").distinct().count(),
     }

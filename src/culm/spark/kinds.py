@@ -8,10 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from culm.bamboo.entry import decode
-from culm.spark.decode import verify_entries
+from culm.spark.columns import row_mapper
+from culm.spark.decode import VERIFIED, batch_mapper, verify_entries
 from culm.spark.fingerprint import ENTRY_LEVELS, entry_items
 from culm.spark.reasons import PAYLOAD_ONLY, UNSIGNED
-from culm.spark.ssb import read_row, verify_feed_messages
+from culm.spark.ssb import MESSAGES, message_rows, read_row, verify_feed_messages
+from culm.spark.workers import Batches
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import FAMILIES, HashFamily
 
@@ -27,14 +29,17 @@ class Kind:
     """A kind of records.
 
     `verify` turns rows with an ``entry`` into the input of `culm.spark.audit`, and keeps the named
-    columns (``None``: all); `reads` says whether bytes are such a record; `item_size` and `levels`
-    are those of its items, see `culm.spark.fingerprint`.  Records of a kind that `has_payloads` may
-    have them on hand or not.
+    columns (``None``: all); `made` are the columns that it adds, and `mapper` gives its work on
+    batches with the columns of an archive, from the names of those to keep and to make.  `reads`
+    says whether bytes are such a record; `item_size` and `levels` are those of its items, see
+    `culm.spark.fingerprint`.  Records of a kind that `has_payloads` may have them on hand or not.
     """
 
     name: str
     item_size: int
     verify: Callable[[DataFrame, Sequence[str] | None], DataFrame]
+    made: Sequence[tuple[str, str]]
+    mapper: Callable[[Sequence[str], Sequence[str]], Callable[[Batches], Batches]]
     reads: Callable[[bytes], bool]
     levels: Sequence[int] = ENTRY_LEVELS
     has_payloads: bool = True
@@ -44,14 +49,27 @@ def _verify_entries(rows: DataFrame, keep: Sequence[str] | None, *, family_name:
     return verify_entries(rows, FAMILIES[family_name], keep=keep)
 
 
+def _entry_mapper(
+    kept: Sequence[str], made: Sequence[str], *, family_name: str
+) -> Callable[[Batches], Batches]:
+    return batch_mapper(family_name, ("entry", "payload", "fault"), kept, made)
+
+
 def _verify_messages(rows: DataFrame, keep: Sequence[str] | None) -> DataFrame:
     return verify_feed_messages(rows, keep=keep)
+
+
+def _message_mapper(kept: Sequence[str], made: Sequence[str]) -> Callable[[Batches], Batches]:
+    wanted = [each for each in MESSAGES if each[0] in made]
+    return row_mapper(message_rows, ("entry", "fault"), kept, wanted)
 
 
 def _bamboo(family: HashFamily) -> Kind:
     verify = partial(_verify_entries, family_name=family.name)
     reads = partial(_is_entry, family=family)
-    return Kind(f"bamboo/{family.name}", _PLACE_SIZE + family.encoded_size, verify, reads)
+    mapper = partial(_entry_mapper, family_name=family.name)
+    item_size = _PLACE_SIZE + family.encoded_size
+    return Kind(f"bamboo/{family.name}", item_size, verify, VERIFIED, mapper, reads)
 
 
 def _is_entry(record: bytes, *, family: HashFamily) -> bool:
@@ -71,7 +89,15 @@ KINDS = {
     kind.name: kind
     for kind in (
         *map(_bamboo, FAMILIES.values()),
-        Kind("ssb", _PLACE_SIZE + _DIGEST_SIZE, _verify_messages, _is_message, has_payloads=False),
+        Kind(
+            "ssb",
+            _PLACE_SIZE + _DIGEST_SIZE,
+            _verify_messages,
+            MESSAGES,
+            _message_mapper,
+            _is_message,
+            has_payloads=False,
+        ),
     )
 }
 

@@ -21,7 +21,8 @@ from culm.wire.json import read_json
 #: The number of files in a batch of a stream, unless the option ``files_max`` is given.
 FILES_MAX = 100
 
-_READ = ("path", "paths", "split_size", "block_size_max", "column", "on_io_error", "pathGlobFilter")
+_PARTS = ("split_size", "block_size_max", "column", "on_io_error", "verify")
+_READ = ("path", "paths", *_PARTS, "pathGlobFilter")
 #: The options of reading, of reading as a stream, and of writing.
 READ = (*_READ, "recursiveFileLookup", "modifiedAfter", "modifiedBefore", "timeZone", "rests")
 STREAMED = (*_READ, "recursiveFileLookup", "files_max")
@@ -34,7 +35,8 @@ _CATALOGUED = frozenset({"serialization.format", "owner", "location", "provider"
 class Reading:
     """The input: the files at `paths` that pass the `filter`, or parts of files (`rests`).
 
-    Raises `ValueError` unless `split_size` and `block_size_max` are positive.
+    With a kind to `verify`, records are verified as such ones where they are read.  Raises
+    `ValueError` unless `split_size` and `block_size_max` are positive.
     """
 
     paths: tuple[str, ...] = ()
@@ -44,6 +46,7 @@ class Reading:
     column: str = "entry"
     on_io_error: OnError = OnError.FAIL
     rests: tuple[Split, ...] = ()
+    verify: str | None = None
 
     def __post_init__(self) -> None:
         check_size("split_size", self.split_size)
@@ -67,6 +70,7 @@ class Reading:
             column=given.get("column", "entry"),
             on_io_error=_policy(given.get("on_io_error", OnError.FAIL)),
             rests=tuple(rests),
+            verify=given.get("verify"),
         )
 
     def cut(self, path: str, start: int, stop: int) -> list[Split]:

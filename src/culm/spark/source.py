@@ -38,11 +38,13 @@ from culm.spark.columns import check_columns, schema_text
 from culm.spark.errors import ColumnError
 from culm.spark.files import absolute, exists, remove
 from culm.spark.growing import Growing, Offset
-from culm.spark.kinds import KINDS
+from culm.spark.kinds import KINDS, Kind
 from culm.spark.options import FILES_MAX, READ, STREAMED, WRITTEN, Reading, check_known, plan
 from culm.spark.partitions import names_in, values_of
 from culm.spark.reading import ROWS, read_split, rest_of
 from culm.spark.splits import Split, pack
+from culm.spark.verifying import SIZES, verified, verified_columns
+from culm.spark.workers import Batches, settled
 from culm.spark.writing import commit_partitions, write_partition
 from culm.wire.json import read_json
 
@@ -114,10 +116,18 @@ def write(
     writer.mode(mode).save(absolute(path))
 
 
-def _read_packed(
-    value: Any, reading: Reading, names: Sequence[str]
-) -> Iterator[pyarrow.RecordBatch]:
+def _read_packed(value: Any, reading: Reading, names: Sequence[str]) -> Batches:
     """The columns with these `names` for the splits of a task; without a task there are none."""
+    kind = _kind_of(reading)
+    if kind is None:
+        return settled(_batches(value, reading, names))
+    taken = dict.fromkeys((*dict(ROWS), *names))
+    for name in (*dict(SIZES), *(name for name, _ in kind.made if name != "fault")):
+        taken.pop(name, None)
+    return verified(_batches(value, reading, list(taken)), kind, names)
+
+
+def _batches(value: Any, reading: Reading, names: Sequence[str]) -> Batches:
     import pyarrow
 
     for split in (Split(*each) for each in value or ()):
@@ -132,9 +142,25 @@ def _read_packed(
             yield pyarrow.RecordBatch.from_arrays(columns, names=list(names))
 
 
-def names_of(schema: Any) -> list[str]:
+def _kind_of(reading: Reading) -> Kind | None:
+    """The kind as which records are verified.  Raises `ValueError` for an unknown one."""
+    if reading.verify is None:
+        return None
+    if reading.verify not in KINDS:
+        raise ValueError(f"the format culm verifies {', '.join(KINDS)}, and not {reading.verify}")
+    return KINDS[reading.verify]
+
+
+def _columns(reading: Reading, added: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """The columns of the rows, those `added` by the names of directories among them."""
+    columns = [*ROWS, *((name, "string") for name in added)]
+    kind = _kind_of(reading)
+    return columns if kind is None else verified_columns(columns, kind)
+
+
+def names_of(schema: Any, reading: Reading) -> list[str]:
     """The names of the wanted columns.  Raises `ColumnError` for another type."""
-    kinds = dict(ROWS)
+    kinds = dict(ROWS) | dict(_columns(reading))
     for field in schema.fields:
         wanted, found = kinds.get(field.name, "string"), field.dataType.simpleString()
         if found != wanted:
@@ -251,19 +277,21 @@ def _data_source() -> Any:
             check_known(self.options, (*READ, *STREAMED), "reading")
             reading = Reading.of(self.options)
             files = (each.path for each in reading.find())
-            added = names_in(files, reading.paths, dict(ROWS))
-            return schema_text([*ROWS, *((name, "string") for name in added)])
+            added = names_in(files, reading.paths, dict(ROWS) | dict(_columns(reading)))
+            return schema_text(_columns(reading, added))
 
         def reader(self, schema: Any) -> DataSourceReader:
             check_known(self.options, READ, "reading")
-            return reader_class(Reading.of(self.options), names_of(schema))
+            reading = Reading.of(self.options)
+            return reader_class(reading, names_of(schema, reading))
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
             check_known(self.options, STREAMED, "a stream")
             files_max = int(self.options.get("files_max", FILES_MAX))
             if files_max < 1:
                 raise ValueError(f"files_max is 1 or more, not {files_max}")
-            return stream_reader_class(Reading.of(self.options), names_of(schema), files_max)
+            reading = Reading.of(self.options)
+            return stream_reader_class(reading, names_of(schema, reading), files_max)
 
         def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
             check_known(self.options, WRITTEN, "writing")
