@@ -45,6 +45,7 @@ class Node:
     state: State = field(default_factory=State)
     applied: int = 0
     life: int = 0  # counts restarts
+    buried: bool = False  # gone for good, with its disk
     timer: float | None = None
     stalled: float = 0.0  # the time until which the process is stopped
     waiting: deque[Callable[[], None]] = field(default_factory=deque)  # its actions then, in order

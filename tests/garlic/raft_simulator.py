@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from linearizability import Operation, find_violation
@@ -27,6 +28,7 @@ from culm.garlic.raft import (
     Committed,
     Compact,
     Configuration,
+    ConfigurationChanged,
     Forwarded,
     ForwardFailed,
     Lost,
@@ -93,6 +95,10 @@ class Simulator:
         self.limits = draw_limits(self.rng)
         self.intruder = Intruder(self, random.Random(f"intruder {seed}"))
         self.intrudes = seed % 5 == 3 if intrudes is None else intrudes
+        # servers whose removal was told are gone for good, with their disks
+        self.buries = weather is None and seed % 4 == 2 and not self.weather.forgets
+        if self.buries:
+            self.weather.change = 0.8
         self.falls = seed % 7 == 6  # finally all servers are switched off, and on again
         self.checker = Checker()
         self.clients = Clients(self)
@@ -346,6 +352,8 @@ class Simulator:
                 kind = "at the leader" if node.raft and node.raft.leader == node.id else "elsewhere"
                 self.happened[f"{type(event).__name__} {kind}"] += 1
                 self.clients.told(node, event)
+            case ConfigurationChanged() if self.buries:
+                self._bury_others(node)
             case SnapshotInstalled(snapshot=snapshot) if node.applied < snapshot.index:
                 raise Violation("installed without a state")
 
@@ -464,8 +472,32 @@ class Simulator:
         self.crash(node)
         self.at(self.now + self.rng.uniform(0.001, 0.4), lambda: self._restart(node))
 
+    def _bury_others(self, node: Node) -> None:
+        """Take away the servers that are no members, as one does on a leader's word."""
+        disks = [other.disk.term for other in self.nodes.values()]
+        raft = node.raft
+        if raft is None or raft.leader != node.id or raft.term < max(disks):
+            return  # its word may be out of date
+        leaving = [
+            other
+            for other in self.nodes.values()
+            if other.applied and not other.buried and raft.find_server(other.id) is None
+        ]
+        for other in leaving:
+            self.happened["server buried"] += 1
+            other.buried = True
+        if leaving and self.rng.random() < 0.5:
+            leaving.append(node)  # which has to know it all the same when it is back
+        for other in leaving:
+            self.at(self.now, partial(self._crash_in, other, other.life))
+
+    def _crash_in(self, node: Node, life: int) -> None:
+        """Crash a server, if it has not crashed since that life."""
+        if node.life == life and node.core is not None:
+            self._crash_for_a_while(node)
+
     def _restart(self, node: Node) -> None:
-        if node.core is None:
+        if node.core is None and not node.buried:
             self.start(node)
 
     def _partition(self) -> None:
@@ -515,7 +547,8 @@ class Simulator:
         if rng.random() < 0.1:
             self._on_leader(self._cancel)
         members = core.configuration.ids
-        others = [number for number in self.nodes if number not in members]
+        nodes, least = self.nodes.values(), 1 if self.buries else 2
+        others = [node.id for node in nodes if node.id not in members and not node.buried]
         if len(self.nodes) < SERVERS_MAX and (not others or rng.random() < 0.3):
             number = len(self.nodes) + 1
             node = self.nodes[number] = self._node(number, Stored().snapshot)
@@ -527,10 +560,10 @@ class Simulator:
         if learners and rng.random() < 0.3:
             learner = rng.choice(learners)
             self._on_leader(lambda core: core.add_server(server(learner)))
-        elif others and (len(members) <= 2 or rng.random() < 0.5):
+        elif others and (len(members) <= least or rng.random() < 0.5):
             voter = rng.random() < 0.5
             self._on_leader(lambda core: core.add_server(server(rng.choice(others), voter=voter)))
-        elif len(members) > 2:
+        elif len(members) > least:
             self._on_leader(lambda core: core.remove_server(rng.choice(sorted(members))))
 
     def _cancel(self, core: Raft | garlic.Node) -> None:

@@ -13,6 +13,7 @@ from culm.garlic.raft import (
     ErrorCode,
     Left,
     Limits,
+    Persist,
     ReadFailed,
     Server,
     State,
@@ -177,6 +178,77 @@ def test_a_silent_server_is_removed_all_the_same() -> None:
             if message.destination == 2:
                 lab.settle(lab.accept(message))
     assert lab.core.configuration.ids == {1, 2}
+
+
+def removed(lab: Lab) -> None:
+    """Server 2 of a cluster of two is removed; effects wait from then on."""
+    lab.core.remove_server(2)
+    leave = one(lab.drain(), LeaveRequest)
+    append = one(respond(lab, leave, LeaveResponse, next_index=2), AppendRequest)
+    lab.hold = True
+    lab.accept(append)
+
+
+def test_a_removal_is_told_when_a_restart_would_know_it() -> None:
+    lab = leader(stored=founders(1, 2))
+    removed(lab)
+    assert lab.core.configuration.ids == {1}
+    (persist,) = (effect for effect in lab.pending if isinstance(effect, Persist))
+    assert (persist.commit_index, persist.first_index) == (2, None)
+    assert not any(isinstance(event, ConfigurationChanged) for event in lab.events)
+    lab.release()
+    assert ConfigurationChanged(configuration=lab.core.configuration) in lab.events
+    lab.wait(0.5)
+    assert [effect for effect in lab.pending if isinstance(effect, Persist)] == []
+
+
+def test_the_last_server_leads_after_a_restart() -> None:
+    lab = leader(stored=founders(1, 2))
+    removed(lab)
+    lab.release()
+    last = lab.persists[-1]
+    log = lab.core.log
+    stored = Stored(
+        term=last.term,
+        voted_for=last.voted_for,
+        commit_index=last.commit_index,
+        snapshot=log.snapshot,
+        entries=log.slice(1, log.last_index),
+    )
+    again = Lab(stored)
+    again.wait(2.0)
+    again.wait(2.0)
+    assert again.core.state is State.LEADER
+
+
+def test_with_several_writes_a_removal_is_told_when_its_entry_is_durable_too() -> None:
+    lab = leader(stored=founders(1, 2, 3), writes_max=4)
+    lab.core.remove_server(3)
+    leave = one(lab.drain(), LeaveRequest)
+    lab.hold = True
+    requests = all_of(respond(lab, leave, LeaveResponse, next_index=2), AppendRequest)
+    for request in requests:
+        lab.accept(request)  # committed by the others, not yet durable here
+    assert lab.core.configuration.ids == {1, 2}
+    for _ in range(3):
+        assert not any(isinstance(event, ConfigurationChanged) for event in lab.events)
+        lab.do(lab.pending.pop(0))
+        lab.drain()
+        if any(isinstance(event, ConfigurationChanged) for event in lab.events):
+            break
+    assert lab.persists[-1].commit_index == 2
+    assert ConfigurationChanged(configuration=lab.core.configuration) in lab.events
+
+
+def test_a_server_that_is_closed_tells_of_its_last_configuration() -> None:
+    lab = leader(stored=founders(1, 2))
+    removed(lab)
+    lab.core.close()
+    lab.drain()
+    assert lab.events[-2:] == [
+        ConfigurationChanged(configuration=lab.core.configuration),
+        Closed(),
+    ]
 
 
 def joiner() -> Lab:

@@ -110,6 +110,7 @@ def test_the_faults_of_the_simulator_happen() -> None:
         "change cancelled": 3,
         "stalled process": 30,
         "joiner crashed": 7,
+        "server buried": 1,
     }
     assert {kind: found[kind] for kind in wanted if found[kind] < wanted[kind]} == {}
     assert sizes == {2, 3, 4, 5, 6, 7}

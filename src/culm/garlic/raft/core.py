@@ -365,6 +365,7 @@ class Raft:
         self._shared.work.complete(ticket, result)
         if not self._closed:
             self._shared.settle_proposals()
+            self._shared.report_changes(self._shared.journal.known_index)
             self._engine.settle()
             if self._engine.receiver.held is not None:
                 held = self._engine.receiver.take_held()
@@ -416,6 +417,7 @@ class Raft:
             self._shared.journal.drop_messages()
             self._shared.work.stop()
             self._shared.settle_unapplied()
+            self._shared.report_changes(self._shared.journal.commit_index)
             for lost in self._shared.proposals.drop_all():
                 self._shared.work.emit(lost)
             self._shared.work.emit(Closed())

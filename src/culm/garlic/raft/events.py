@@ -28,7 +28,10 @@ class LeaderChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationChanged(Event):
-    """Another configuration is in force, since it is known to be committed."""
+    """Another configuration is in force, since it is known to be committed.
+
+    It is told when the store knows so, too: a server that has been removed may then be destroyed.
+    """
 
     configuration: Configuration
 

@@ -15,11 +15,12 @@ from culm.garlic.raft.model import Entry, Snapshot, Stored, new_entry
 
 
 class _Write(NamedTuple):
-    """A `Persist` under way: the number of changes up to it, and its entries, if any."""
+    """A `Persist` under way: the changes up to it, its entries, if any, and its commit index."""
 
     changes: int
     first: int | None
     last: int
+    commit_index: int
 
 
 class Journal:
@@ -28,7 +29,7 @@ class Journal:
     Changes are counted.  Up to `writes_max` writes are under way at a time, each with all changes
     made since the one before it; a write counts once all before it are done, too.  A message sent
     with `send` leaves when all changes that preceded it are written.  `stable_index` is the last
-    entry that is durable in its present form.
+    entry that is durable in its present form, `known_index` the commit index that the store has.
     """
 
     def __init__(self, stored: Stored, work: StoreWork, writes_max: int) -> None:
@@ -52,6 +53,8 @@ class Journal:
         self._changes = 0
         self._handed = 0  # changes that are in a write, done or not
         self._saved = 0
+        self.known_index = self.commit_index
+        self._owed_index = 0  # a commit index that has to be written, as the members changed
         self._unsaved_from: int | None = None  # where the log begins to differ from the writes
         self._waiting: deque[tuple[int, Message]] = deque()
         self._outbox: list[Message] = []
@@ -62,9 +65,16 @@ class Journal:
         return self._saved == self._changes
 
     def commit(self, index: int) -> bool:
-        """Note that everything up to `index` is committed; returns whether the members changed."""
+        """Note that everything up to `index` is committed; returns whether the members changed.
+
+        Such a commit index is written even if nothing else is: after a restart the members before
+        would be needed, and of these some may be gone for good.
+        """
         self.commit_index = index
-        return self.membership.commit(index)
+        changed = self.membership.commit(index)
+        if changed:
+            self._owed_index = index
+        return changed
 
     def set_term(self, term: int, voted_for: int | None) -> None:
         self.term, self.voted_for = term, voted_for
@@ -101,7 +111,8 @@ class Journal:
         """Note that store and memory now hold only `snapshot`."""
         self.log.reset(snapshot)
         self.membership.reset(snapshot)
-        self.commit_index = self.stable_index = snapshot.index
+        self.commit_index = self.stable_index = self.known_index = snapshot.index
+        self._owed_index = 0
 
     def send(self, message: Message) -> None:
         """Let `message` leave once everything so far is durable."""
@@ -133,18 +144,22 @@ class Journal:
         Its commit index covers only entries that are durable already: if the write is torn, the
         entries that it replaces must not be taken for committed ones.
         """
-        if self._handed == self._changes or len(self._writes) >= self._writes_max:
+        due = self._handed != self._changes or 0 < self._owed_index <= self.stable_index
+        if not due or len(self._writes) >= self._writes_max:
             return None
+        commit_index = min(self.commit_index, self.stable_index)
+        if self._owed_index <= commit_index:
+            self._owed_index = 0
         first, self._unsaved_from = self._unsaved_from, None
         last, self._handed = self.log.last_index, self._changes
-        write = _Write(self._changes, first, last)
+        write = _Write(self._changes, first, last, commit_index)
         self._writes.append(write)
         return self._work.hand_out(
             Persist,
             lambda _: self.written(write),
             term=self.term,
             voted_for=self.voted_for,
-            commit_index=min(self.commit_index, self.stable_index),
+            commit_index=commit_index,
             first_index=first,
             entries=() if first is None else self.log.slice(first, last),
         )
@@ -157,6 +172,7 @@ class Journal:
             write = writes.popleft()
             done.remove(write)
             self._saved = write.changes
+            self.known_index = max(self.known_index, write.commit_index)
             if write.first is not None:
                 self.stable_index = self._unchanged_up_to(write.last)
         while waiting and waiting[0][0] <= self._saved:

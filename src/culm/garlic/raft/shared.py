@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from culm.effects import StoreWork
 from culm.garlic.raft.applier import Applier
 from culm.garlic.raft.events import ConfigurationChanged, Forwarded, LeaderChanged
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, RaftRequest
-from culm.garlic.raft.model import Stored
+from culm.garlic.raft.model import Configuration, Stored
 from culm.garlic.raft.proposals import Proposals
 
 # The destination of a response to a client when no leader is known.
@@ -29,6 +31,7 @@ class Shared:
         self.work = StoreWork()
         self.proposals = Proposals()
         self.journal = Journal(stored, self.work, limits.writes_max)
+        self._changes: deque[tuple[int, Configuration]] = deque()  # to be reported
         self.applier = Applier(self.journal, self.work, limits, stored.applied_index)
 
     @property
@@ -67,9 +70,15 @@ class Shared:
         self.settle_proposals(self.journal.commit_index)
 
     def members_changed(self) -> None:
-        """Report that another configuration is in force."""
-        current = self.journal.membership.current
-        self.work.emit(ConfigurationChanged(configuration=current))
+        """Report that another configuration is in force, once a restart would know that, too."""
+        self._changes.append((self.journal.commit_index, self.journal.membership.current))
+        self.report_changes(self.journal.known_index)
+
+    def report_changes(self, reached: int) -> None:
+        """Report the configurations that are in force since `reached` at the latest."""
+        changes = self._changes
+        while changes and changes[0][0] <= reached:
+            self.work.emit(ConfigurationChanged(configuration=changes.popleft()[1]))
 
     def advance(self, now: float) -> None:
         self.now = now
