@@ -15,6 +15,7 @@ from oxen_support import EPOCH, ME, Table, joining
 from culm.machines.memory import retained_size
 from culm.oxen import (
     Delivered,
+    Dialect,
     DropReason,
     Limits,
     Node,
@@ -78,7 +79,7 @@ def test_a_small_datagram_draws_at_most_three_times_its_size(kind: str) -> None:
 
 
 def test_what_comes_in_a_strangers_name_gives_it_credit_by_the_byte() -> None:
-    proofs = Proofs(2)
+    proofs = Proofs(2, share_max=191)
     proofs.receive(b"X", 10)
     assert proofs.spend(b"X", 20)
     assert not proofs.spend(b"X", 11)
@@ -89,7 +90,7 @@ def test_what_comes_in_a_strangers_name_gives_it_credit_by_the_byte() -> None:
 
 
 def test_a_stranger_of_whom_nothing_came_gets_not_a_byte() -> None:
-    proofs = Proofs(4)
+    proofs = Proofs(4, share_max=191)
     assert not proofs.spend(STRANGER, 1)
     proofs.expect(STRANGER, told=False)
     assert not proofs.spend(STRANGER, 1)
@@ -98,7 +99,7 @@ def test_a_stranger_of_whom_nothing_came_gets_not_a_byte() -> None:
 
 
 def test_however_often_one_is_told_of_it_is_enough_for_a_message_that_is_paid() -> None:
-    proofs = Proofs(4)
+    proofs = Proofs(4, share_max=191)
     proofs.expect(STRANGER, told=True)
     for _ in range(5):
         proofs.hear_rumour([STRANGER], 1000)
@@ -107,7 +108,7 @@ def test_however_often_one_is_told_of_it_is_enough_for_a_message_that_is_paid() 
 
 
 def test_account_is_kept_of_so_many_strangers_and_the_one_heard_of_first_is_forgotten() -> None:
-    proofs = Proofs(size_max=2)
+    proofs = Proofs(size_max=2, share_max=191)
     for source in (b"A", b"B", b"A", b"C"):
         proofs.receive(source, 10)
     assert [proofs.spend(hop, 30) for hop in (b"A", b"B", b"C")] == [False, True, True]
@@ -242,6 +243,34 @@ def test_made_up_servers_make_room_for_those_that_are_named() -> None:
     table.node.join(b"R")
     assert b"R" in table.node.peers()
     assert len(table.node.peers()) == 9
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("sid_size", [1, 16, 32, 200])
+def test_servers_that_know_each_other_by_others_alone_join_however_long_their_ids(
+    sid_size: int, dialect: Dialect
+) -> None:
+    """Reports paid for 192 bytes in advance, and a synchronize message that says all has more."""
+    network = Network(seed=1, conditions=Conditions(delay_min=0.005, delay_max=0.02))
+    cluster = Cluster(network)
+    limits = Limits(sid_size_max=max(32, sid_size), message_size_max=2**20, tags_size_max=512)
+    first, middle, last = names = [letter * sid_size for letter in (b"A", b"B", b"C")]
+
+    def build(host: Host) -> Node:
+        rng = network.random(repr(host.address))
+        assert isinstance(host.address, bytes)
+        return Node(me=host.address, rng=rng, epoch=SIM_EPOCH, limits=limits, dialect=dialect)
+
+    for sid in names:
+        cluster.add(sid, build)
+    network.cut(first, last)
+    cluster[middle].call("start")
+    for sid in (first, last):
+        cluster[sid].call("join", sid=middle)
+    network.run(30.0)
+    for sid in names:
+        joined = [event.peer for _, event in cluster[sid].events if isinstance(event, PeerJoined)]
+        assert sorted(joined) == sorted({*names} - {sid})
 
 
 def test_a_cluster_sends_no_more_to_a_victim_than_three_times_what_came() -> None:

@@ -32,6 +32,7 @@ from culm.oxen.messages import (
 from culm.oxen.outbox import Outbox
 from culm.oxen.proofs import AMPLIFICATION_MAX, Proofs
 from culm.oxen.routing import ForwardMemory, Routes
+from culm.oxen.sizes import introduction_size
 from culm.wire import xenc
 
 if TYPE_CHECKING:  # without keys there is no need to wait for PyNaCl
@@ -68,7 +69,8 @@ class Links:
         self._gossips = 0
         self._untold: set[bytes] = set()  # get gossip once they have proved themselves
         self._banned: set[bytes] = set()
-        self._proofs = Proofs(limits.peers_max)
+        share_max = introduction_size(self._me, limits, dialect)
+        self._proofs = Proofs(limits.peers_max, share_max=share_max)
         self._outbox = Outbox(
             size_max=limits.outbox_max, parcel_size_max=self._parcel_size_max, dialect=dialect
         )

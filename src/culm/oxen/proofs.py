@@ -10,8 +10,6 @@ from collections.abc import Iterable
 AMPLIFICATION_MAX = 3
 """Bytes sent for each byte from a sender whose address may be forged."""
 
-_SHARE_MAX = 192  # bytes: enough for a synchronize message between servers with long IDs
-
 
 class Proofs:
     """Bytes that may be sent to servers, by their IDs.
@@ -23,10 +21,12 @@ class Proofs:
     the reports pay for the bytes sent to it.
 
     size_max: strangers to keep account of.  Those that are forgotten have no credit.
+    share_max: bytes of the largest message that seeks contact, beside its receiver's ID; reports
+        pay for one in advance.
     """
 
-    def __init__(self, size_max: int) -> None:
-        self._size_max = size_max
+    def __init__(self, size_max: int, *, share_max: int) -> None:
+        self._size_max, self._share_max = size_max, share_max
         self.trusted: set[bytes] = set()
         """Servers that may be sent anything, and whose reports of others are believed."""
         self.pending: dict[bytes, int | None] = {}
@@ -75,7 +75,7 @@ class Proofs:
         left = AMPLIFICATION_MAX * size
         told = {sid: had for sid in sids if (had := self.pending.get(sid)) is not None}
         for sid in sorted(told, key=told.__getitem__):
-            share = min(left, max(0, _SHARE_MAX - told[sid]))
+            share = min(left, max(0, self._share_max + len(sid) - told[sid]))
             self.pending[sid] = told[sid] + share
             left -= share
 

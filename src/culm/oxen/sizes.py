@@ -1,4 +1,4 @@
-"""Room for a message in a datagram."""
+"""Sizes of parcels, and room for a message in a datagram."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from culm.oxen.messages import (
     MessageData,
     OneToOne,
     Parcel,
+    Synchronize,
     encode_parcel,
     write_message,
 )
@@ -31,17 +32,24 @@ def payload_sizes(limits: Limits, dialect: Dialect, overhead: int = 0) -> dict[D
         Delivery.IN_ORDER: OneToOne(SEQUENCE_MAX, b""),
         Delivery.IN_ORDER_BROADCAST: Broadcast(SEQUENCE_MAX, b""),
     }
-    sid = bytes(limits.sid_size_max)
     parcel_size_max = limits.datagram_size_max - overhead
     length = len(str(parcel_size_max))  # digits of a size, of which an empty message has one
     left = parcel_size_max - length + 1
     return {
-        delivery: left
-        - len(
-            encode_parcel(
-                Parcel(ID_MAX, ID_MAX, MessageData(sid, sid, ID_MAX, write_message(message))),
-                dialect,
-            )
-        )
+        delivery: left - _parcel_size(message, limits, dialect)
         for delivery, message in empty.items()
     }
+
+
+def introduction_size(me: bytes, limits: Limits, dialect: Dialect) -> int:
+    """Bytes of the largest parcel of `me` with a synchronize message, beside the receiver's ID."""
+    pieces, tags = limits.message_size_max, limits.tags_size_max
+    message = Synchronize(SEQUENCE_MAX, SEQUENCE_MAX, pieces, tags, SEQUENCE_MAX)
+    return _parcel_size(message, limits, dialect) + len(me) - 2 * limits.sid_size_max
+
+
+def _parcel_size(message: Message, limits: Limits, dialect: Dialect) -> int:
+    """Bytes of a parcel with `message` and all other fields at their longest."""
+    sid = bytes(limits.sid_size_max)
+    data = MessageData(sid, sid, ID_MAX, write_message(message))
+    return len(encode_parcel(Parcel(ID_MAX, ID_MAX, data), dialect))
