@@ -87,11 +87,36 @@ def test_what_was_accepted_arrives_where_windows_differ(
     which they belong to or come after, was never sent again.
     """
     limits = Limits(message_size_max=20_000, assemblies_max=1)
-    cluster = crowd(len(windows), limits, seed=seed, windows=windows)
+    chat(crowd(len(windows), limits, seed=seed, windows=windows))
+
+
+@pytest.mark.parametrize(
+    ("windows", "outbox_max", "seed"),
+    [
+        ((1, 8), 1, 0),
+        ((1, 256), 1, 0),
+        ((1, 256), 3, 24),
+        ((2, 8, 2), 1, 34),
+        ((256, 2, 256), 1, 6),
+    ],
+)
+def test_what_was_accepted_arrives_where_windows_differ_after_an_outage(
+    windows: tuple[int, ...], outbox_max: int, seed: int
+) -> None:
+    """The later pieces of a message that had found a place were never sent again.
+
+    The window, small after the outage, was full of those that came after them.
+    """
+    limits = Limits(message_size_max=20_000, assemblies_max=1, outbox_max=outbox_max)
+    chat(crowd(len(windows), limits, seed=seed, windows=windows), outage=True)
+
+
+def chat(cluster: Cluster, *, outage: bool = False) -> None:
+    """Send twenty messages, large and small, to one or all; all of them arrive."""
     network = cluster.network
     rng = network.random("user")
     hosts, expected = list(cluster), 0
-    for _ in range(20):
+    for turn in range(20):
         host, size = rng.choice(hosts), rng.choice([10, 2_500])
         if rng.random() < 0.5:
             to = rng.choice([other for other in hosts if other is not host])
@@ -100,6 +125,11 @@ def test_what_was_accepted_arrives_where_windows_differ(
         else:
             host.call("broadcast_in_order", data=bytes(size))
             expected += len(hosts) - 1
+        if outage and turn == 10:
+            network.run(network.clock.now + 0.05)
+            network.set_conditions(Conditions(loss=1.0))
+            network.run(network.clock.now + 3.0)
+            network.set_conditions(Conditions(delay_min=0.005, delay_max=0.02))
         if rng.random() < 0.5:
             network.run(network.clock.now + rng.expovariate(20))
     network.run(network.clock.now + 300.0, done=lambda: count(cluster, Delivered) == expected)

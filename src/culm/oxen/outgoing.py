@@ -258,7 +258,7 @@ class Outgoing:
     def ready(self, now: float) -> list[Item]:
         """Take the messages that may be sent now: first lost ones, then waiting ones."""
         flight = self.flight
-        if flight.lost and self.resting:
+        if flight.lost:
             self._take_back()
         items = again = flight.take_lost(now) if flight.lost else []
         if not self.open:
@@ -327,18 +327,19 @@ class Outgoing:
                 stream.wake()
 
     def _take_back(self) -> None:
-        """Let lost messages wait that come after one without a place.
+        """Let lost messages wait that come after one that waits, as it had no place.
 
         A peer with a smaller window does not take them before that one, and while they fill ours
         it is never sent.
         """
-        for stream in self.resting:
-            barrier = stream.barrier
-            assert barrier is not None
+        for stream in (self.one, self.broadcast):
+            owed = stream.owed
+            if owed is None:
+                continue
             later = [
                 item
                 for item in self.flight.lost.values()
-                if item.stream is stream and item.sequence > barrier
+                if item.stream is stream and item.sequence > owed
             ]
             if later and all(map(self.flight.forget, later)):
                 stream.take_back(later)

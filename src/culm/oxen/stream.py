@@ -34,7 +34,7 @@ class Item:
     gap: int = 0
     id: int = field(init=False)
     order: int = field(init=False)
-    first: int = field(init=False)
+    first: int = field(default=0, init=False)
     sent: float = field(init=False)
     before: float | None = field(init=False)
     way: int = field(init=False)
@@ -47,9 +47,10 @@ class Item:
         self.id = -1
 
     def dispatch(self, id: int, order: int, now: float, way: int) -> None:
-        """Note that it is sent for the first time, under that ID."""
+        """Note that it is sent under that ID, for the first time or after it had to wait again."""
         self.id = id
-        self.order = self.first = order
+        self.order = order
+        self.first = self.first or order
         self.sent = now
         self.before = None
         self.way = way
@@ -176,6 +177,16 @@ class Stream:
     def take_back(self, items: Iterable[Item]) -> None:
         """Let `items`, which were sent, wait again."""
         self.waiting = deque(sorted((*items, *self.waiting), key=lambda item: item.sequence))
+
+    @property
+    def owed(self) -> int | None:
+        """The first of the messages without which a peer may not take later ones that were sent."""
+        if self.barrier is not None:
+            return self.barrier
+        waiting = self.waiting
+        if waiting and waiting[0].sequence + len(waiting) <= self.last:
+            return waiting[0].sequence
+        return None
 
     @property
     def held(self) -> int:
