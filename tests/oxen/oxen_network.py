@@ -32,7 +32,7 @@ _KEPT_OF = 7  # every seventh sealed one
 _KEPT = re.compile(rb"1:m1:[st]")
 _START = b"1:m1:s"
 _ID = re.compile(rb"2:idi(\d+)e")
-_SIDS = re.compile(rb"3:(N\d\d|V\d\d)")
+_SIDS = re.compile(rb"(?:3|32):(N\d\d-*|V\d\d)")
 
 
 class Numbers(dict[tuple[bytes, bytes], tuple[int, int]]):

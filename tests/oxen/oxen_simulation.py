@@ -311,8 +311,8 @@ def _is_given_up(gone: Host, others: list[Host]) -> bool:
     return not any(view is not None and view.state is PeerState.JOINED for view in views)
 
 
-def name(index: int) -> bytes:
-    return b"N%02d" % index
+def name(index: int, size: int = 3) -> bytes:
+    return (b"N%02d" % index).ljust(size, b"-")
 
 
 class Simulation:
@@ -343,7 +343,9 @@ class Simulation:
         if rumours:
             # the absent node, the deceived, and the node that is named as witness
             self.size = max(self.size, 3)
-        self.names = [name(index) for index in range(self.size)]
+        kinds = self.network.random("kinds")  # of nodes, apart from the story
+        name_size = kinds.choice([3, 3, 3, LIMITS.sid_size_max]) if scars and not pieces else 3
+        self.names = [name(index, name_size) for index in range(self.size)]
         self.ledger = Ledger()
         self.cluster = Cluster(self.network, on_event=self._note)
         self.gone: set[bytes] = set()
@@ -361,6 +363,9 @@ class Simulation:
             self._limits = {
                 sid: rng.choice([rng.choice(PIECES)] * 3 + [NO_PIECES]) for sid in self.names
             }
+            if kinds.random() < 0.25:  # windows should be the same, but need not be
+                for sid, limits in self._limits.items():
+                    self._limits[sid] = replace(limits, window_max=kinds.choice([1, 2, 8]))
         self._liars = liars
         self._thieves = thieves
         self._rumours = rumours
