@@ -6,6 +6,7 @@ Source: RFC 9000, section 8: at most three times the bytes that came, until an a
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 
 import pytest
 from oxen_simulation import EPOCH as SIM_EPOCH
@@ -98,12 +99,12 @@ def test_a_stranger_of_whom_nothing_came_gets_not_a_byte() -> None:
     assert not proofs.spend(STRANGER, 1)
 
 
-def test_however_often_one_is_told_of_it_is_enough_for_a_message_that_is_paid() -> None:
+def test_however_often_one_is_told_of_it_is_enough_for_a_message_and_an_answer() -> None:
     proofs = Proofs(4, share_max=191)
     proofs.expect(STRANGER, told=True)
     for _ in range(5):
         proofs.hear_rumour([STRANGER], 1000)
-    assert proofs.spend(STRANGER, 192)
+    assert proofs.spend(STRANGER, 2 * 192)
     assert not proofs.spend(STRANGER, 1)
 
 
@@ -247,14 +248,18 @@ def test_made_up_servers_make_room_for_those_that_are_named() -> None:
 
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("sid_size", [1, 16, 32, 200])
-def test_servers_that_know_each_other_by_others_alone_join_however_long_their_ids(
-    sid_size: int, dialect: Dialect
+@pytest.mark.parametrize("size", [3, 6])
+def test_servers_that_know_each_other_by_others_alone_soon_join_however_long_their_ids(
+    size: int, sid_size: int, dialect: Dialect
 ) -> None:
-    """Reports paid for 192 bytes in advance, and a synchronize message that says all has more."""
+    """All but the first reach only that one; reports pay for our message and for an answer.
+
+    They paid for 192 bytes in advance: too few for both, and between long IDs for either.
+    """
     network = Network(seed=1, conditions=Conditions(delay_min=0.005, delay_max=0.02))
     cluster = Cluster(network)
     limits = Limits(sid_size_max=max(32, sid_size), message_size_max=2**20, tags_size_max=512)
-    first, middle, last = names = [letter * sid_size for letter in (b"A", b"B", b"C")]
+    names = [(b"%d" % index).ljust(sid_size, b"-") for index in range(size)]
 
     def build(host: Host) -> Node:
         rng = network.random(repr(host.address))
@@ -263,9 +268,11 @@ def test_servers_that_know_each_other_by_others_alone_join_however_long_their_id
 
     for sid in names:
         cluster.add(sid, build)
-    network.cut(first, last)
+    middle, *others = names
+    for one, other in combinations(others, 2):
+        network.cut(one, other)
     cluster[middle].call("start")
-    for sid in (first, last):
+    for sid in others:
         cluster[sid].call("join", sid=middle)
     network.run(30.0)
     for sid in names:

@@ -70,14 +70,17 @@ class Proofs:
     def hear_rumour(self, sids: Iterable[bytes], size: int) -> None:
         """Share the credit for `size` bytes in which a trusted server tells of `sids` among them.
 
-        Servers with the least credit get enough for a message each, as far as it goes.
+        Servers with the least credit get enough for a message each, as far as it goes; then each
+        gets enough for another one, as an answer to its own message is due as well.
         """
         left = AMPLIFICATION_MAX * size
-        told = {sid: had for sid in sids if (had := self.pending.get(sid)) is not None}
-        for sid in sorted(told, key=told.__getitem__):
-            share = min(left, max(0, self._share_max + len(sid) - told[sid]))
-            self.pending[sid] = told[sid] + share
-            left -= share
+        told = [sid for sid in sids if self.pending.get(sid) is not None]
+        for messages in (1, 2):
+            for sid in sorted(told, key=lambda sid: self.pending[sid] or 0):
+                had = self.pending[sid] or 0
+                share = min(left, max(0, messages * (self._share_max + len(sid)) - had))
+                self.pending[sid] = had + share
+                left -= share
 
     def spend(self, sid: bytes, size: int) -> bool:
         """Whether `size` bytes may be sent to `sid`, which is not trusted; if so, they count."""
