@@ -25,20 +25,25 @@ NOW = EPOCH + 1000.0
 OTHERS = [b"N%02d" % index for index in range(31)]
 
 
-def test_the_one_link_to_a_server_is_always_told() -> None:
-    """Of 32 rows two or three fit; one server is in touch with a single other one."""
+@pytest.mark.parametrize("sid_size", [3, 8, 16, 32])
+def test_the_one_link_to_a_server_is_always_told(sid_size: int) -> None:
+    """Of 32 rows one to three fit; one server is in touch with a single other one.
+
+    Columns filled the datagram if IDs were long, and nobody heard of that server.
+    """
     contacts = ContactTable(ME, 20.0)
-    hub, lonely = OTHERS[7], b"N99"
-    for sid in [*OTHERS, lonely]:
+    others = [sid.ljust(sid_size, b"-") for sid in OTHERS]
+    hub, lonely = others[7], b"N99".ljust(sid_size, b"-")
+    for sid in [*others, lonely]:
         contacts.add(sid)
-    for fr in [ME, *OTHERS]:
-        for to in [ME, *OTHERS]:
+    for fr in [ME, *others]:
+        for to in [ME, *others]:
             contacts.put(fr, to, NOW - 1)
     contacts.put(hub, lonely, NOW - 1)
     for seed in range(100):
         gossip = fragment(
             contacts,
-            [*OTHERS, lonely],
+            [*others, lonely],
             NOW,
             size_max=1200,
             resolution_s=1.0,
@@ -46,6 +51,7 @@ def test_the_one_link_to_a_server_is_always_told() -> None:
         )
         assert gossip is not None
         assert gossip.rows[hub][gossip.columns.index(lonely)] > 0
+        assert len(encode_parcel(Parcel(1, 1, gossip))) <= 1200
 
 
 @pytest.mark.parametrize(("resolution_s", "time_size"), [(1.0, 14), (0.3, 22)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from itertools import zip_longest
 from random import Random
 
 from culm.oxen.contacts import ContactTable
@@ -29,9 +30,10 @@ def fragment(
     Rows of servers in touch with those that we cannot reach directly come first, the others at
     random.
 
-    Columns are servers in touch with any other, picked at random if they do not all fit;
-    entries too old to make a link usable are written as time 0, which is short.  Rows and columns
-    are those of servers in `shared` and our own.  ``None`` if there is nothing to tell.
+    Columns are servers in touch with any other, picked at random if they do not all fit; if there
+    are some that we cannot reach directly, these are every other one, and there is room for a row
+    about them.  Entries too old to make a link usable are written as time 0, which is short.  Rows
+    and columns are those of servers in `shared` and our own.  ``None`` if there is nothing to tell.
     """
     me = contacts.me
     time_size = _time_size(now, resolution_s)
@@ -40,9 +42,15 @@ def fragment(
     candidates = [me, *sorted(shared)]
     rng.shuffle(candidates)
     own_size = _PREFIX_SIZE + len(me) + _ROW_SIZE
+    news = [sid for sid in candidates if sid != me and _is_far(sid, contacts, now)]
+    row_size_max = _PREFIX_SIZE + max(map(len, candidates)) + _ROW_SIZE
+    if news:
+        others = [sid for sid in candidates if sid not in news]
+        candidates = [sid for pair in zip_longest(news, others) for sid in pair if sid is not None]
     for sid in candidates:
         size = _PREFIX_SIZE + len(sid) + time_size
-        if (sid == me or contacts.reachable(sid, now)) and own_size + size <= left:
+        reserve = row_size_max + (len(columns) + 1) * time_size if news else 0
+        if (sid == me or contacts.reachable(sid, now)) and own_size + size + reserve <= left:
             columns.append(sid)
             left -= size
     if columns in ([], [me]):
@@ -50,10 +58,9 @@ def fragment(
     left -= own_size
     senders = [me]
     rng.shuffle(candidates)
-    ours = {to for to in columns if contacts.usable(me, to, now)}
     # Servers that we are in touch with mostly speak for themselves: rows about others come first.
-    news = [to for to in columns if to not in ours and to != me]
-    candidates.sort(key=lambda sid: -sum(contacts.usable(sid, to, now) for to in news))
+    told = [to for to in columns if to in news]
+    candidates.sort(key=lambda sid: not any(contacts.usable(sid, to, now) for to in told))
     for sid in candidates:
         size = _PREFIX_SIZE + len(sid) + _ROW_SIZE + len(columns) * time_size
         if sid != me and size <= left and any(contacts.usable(sid, to, now) for to in columns):
@@ -65,6 +72,11 @@ def fragment(
         return math.floor(time / resolution_s) * resolution_s if contacts.fresh(time, now) else 0.0
 
     return Gossip({fr: [written(fr, to) for to in columns] for fr in senders}, columns)
+
+
+def _is_far(sid: bytes, contacts: ContactTable, now: float) -> bool:
+    """Whether others alone are in touch with `sid`."""
+    return not contacts.usable(contacts.me, sid, now) and contacts.reachable(sid, now)
 
 
 def lively(gossip: Gossip, contacts: ContactTable, now: float) -> list[bytes]:
