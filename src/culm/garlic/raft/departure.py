@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-from culm.garlic.raft.events import Left
 from culm.garlic.raft.shared import Shared
 
 
@@ -52,7 +51,7 @@ class Departure:
         """Take no further part in elections."""
         self._deadline = None
         if self.state in (DepartureState.STAYING, DepartureState.TOLD):
-            self._shared.work.emit(Left())
+            self._shared.left()
         self.state = DepartureState.GONE
 
     def stay(self) -> None:

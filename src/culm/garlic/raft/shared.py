@@ -6,12 +6,13 @@ from collections import deque
 
 from culm.effects import StoreWork
 from culm.garlic.raft.applier import Applier
-from culm.garlic.raft.events import ConfigurationChanged, Forwarded, LeaderChanged
+from culm.garlic.raft.events import ConfigurationChanged, Forwarded, LeaderChanged, Left
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, RaftRequest
-from culm.garlic.raft.model import Configuration, Stored
+from culm.garlic.raft.model import Stored
 from culm.garlic.raft.proposals import Proposals
+from culm.machine import Event
 
 # The destination of a response to a client when no leader is known.
 NO_LEADER = -1
@@ -31,7 +32,7 @@ class Shared:
         self.work = StoreWork()
         self.proposals = Proposals()
         self.journal = Journal(stored, self.work, limits.writes_max)
-        self._changes: deque[tuple[int, Configuration]] = deque()  # to be reported
+        self._changes: deque[tuple[int, Event]] = deque()  # to be reported from a known index on
         self.applier = Applier(self.journal, self.work, limits, stored.applied_index)
 
     @property
@@ -71,14 +72,23 @@ class Shared:
 
     def members_changed(self) -> None:
         """Report that another configuration is in force, once a restart would know that, too."""
-        self._changes.append((self.journal.commit_index, self.journal.membership.current))
-        self.report_changes(self.journal.known_index)
+        journal = self.journal
+        changed = ConfigurationChanged(configuration=journal.membership.current)
+        self._changes.append((journal.commit_index, changed))
+        self.report_changes(journal.known_index)
 
     def report_changes(self, reached: int) -> None:
         """Report the configurations that are in force since `reached` at the latest."""
         changes = self._changes
         while changes and changes[0][0] <= reached:
-            self.work.emit(ConfigurationChanged(configuration=changes.popleft()[1]))
+            self.work.emit(changes.popleft()[1])
+
+    def left(self) -> None:
+        """Report that this server has left, after the configuration without it."""
+        if self._changes:
+            self._changes.append((self._changes[-1][0], Left()))
+        else:
+            self.work.emit(Left())
 
     def advance(self, now: float) -> None:
         self.now = now
