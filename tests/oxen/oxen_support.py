@@ -219,6 +219,7 @@ def builder(
     *,
     limits: Limits = DEFAULT_LIMITS,
     timing: Timing = DEFAULT_TIMING,
+    dialect: Dialect = Dialect.KEYED,
     keys: Sequence[bytes] = (),
     own: Mapping[bytes, Limits] | None = None,
 ) -> Callable[[Host], Node]:
@@ -229,7 +230,9 @@ def builder(
         assert isinstance(sid, bytes)
         rng = network.random(f"{sid!r} {host.incarnation}")
         found = limits if own is None else own.get(sid, limits)
-        return Node(me=sid, rng=rng, epoch=EPOCH, limits=found, timing=timing, keys=keys)
+        return Node(
+            me=sid, rng=rng, epoch=EPOCH, limits=found, timing=timing, dialect=dialect, keys=keys
+        )
 
     return build
 

@@ -11,7 +11,7 @@ from itertools import combinations
 import pytest
 from oxen_simulation import EPOCH as SIM_EPOCH
 from oxen_simulation import LIMITS, TIMING
-from oxen_support import EPOCH, ME, Table, joining
+from oxen_support import EPOCH, ME, Table, all_joined, joining
 
 from culm.machines.memory import retained_size
 from culm.oxen import (
@@ -257,27 +257,12 @@ def test_servers_that_know_each_other_by_others_alone_soon_join_however_long_the
     They paid for 192 bytes in advance: too few for both, and between long IDs for either.
     """
     network = Network(seed=1, conditions=Conditions(delay_min=0.005, delay_max=0.02))
-    cluster = Cluster(network)
     limits = Limits(sid_size_max=max(32, sid_size), message_size_max=2**20, tags_size_max=512)
     names = [(b"%d" % index).ljust(sid_size, b"-") for index in range(size)]
-
-    def build(host: Host) -> Node:
-        rng = network.random(repr(host.address))
-        assert isinstance(host.address, bytes)
-        return Node(me=host.address, rng=rng, epoch=SIM_EPOCH, limits=limits, dialect=dialect)
-
-    for sid in names:
-        cluster.add(sid, build)
-    middle, *others = names
-    for one, other in combinations(others, 2):
+    for one, other in combinations(names[1:], 2):
         network.cut(one, other)
-    cluster[middle].call("start")
-    for sid in others:
-        cluster[sid].call("join", sid=middle)
-    network.run(30.0)
-    for sid in names:
-        joined = [event.peer for _, event in cluster[sid].events if isinstance(event, PeerJoined)]
-        assert sorted(joined) == sorted({*names} - {sid})
+    cluster = joining(network, names, limits=limits, dialect=dialect)
+    assert network.run(30.0, done=lambda: all_joined(cluster))
 
 
 def test_a_cluster_sends_no_more_to_a_victim_than_three_times_what_came() -> None:
