@@ -185,11 +185,14 @@ class AskedStore(LogStore):
 
     def look_at(self, log: LogKey, *seqnums: int) -> None:
         """Ask all there is to be asked of a log, and of entries of it."""
-        self.head(log), self.newest(log), self.fork(log), self.entries(log), self.logs(log)
+        for ask in (self.head, self.newest, self.fork, self.entries, self.logs):
+            ask(log)
         self.hashes(log, seqnums[::-1])
         for seqnum in seqnums:
-            self.entry(log, seqnum), self.entries(log, seqnum)
-            self.read_payload(log, seqnum, 0, 1000), self.read_payload(log, seqnum, 2, 3)
+            self.entry(log, seqnum)
+            self.entries(log, seqnum)
+            for offset, size in ((0, 1000), (2, 3)):
+                self.read_payload(log, seqnum, offset, size)
 
 
 def contents(store: LogStore) -> dict[LogKey, object]:

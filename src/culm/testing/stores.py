@@ -27,12 +27,7 @@ from culm.bamboo.links import has_lipmaalink
 from culm.bamboo.records import NewEntry, StoreErrorCode
 from culm.bamboo.store import LogStore
 from culm.machines.sample_logs import LOG_LENGTH, make_log
-from culm.testing.store_asking import (
-    RandomEffects,
-    StoreSuite,
-    contents,
-    varied_log,
-)
+from culm.testing.store_asking import RandomEffects, StoreSuite, contents, varied_log
 from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 __all__ = ["LogStoreSuite", "contents"]
