@@ -53,12 +53,13 @@ class Values:
         self.values = list(values)
 
 
-def ways_through(effect: Effect[Any]) -> list[list[Effect[Any]]]:
-    """The parts of an interrupted effect that may be done.
+def ways_through(effects: Sequence[Effect[Any]]) -> list[Sequence[Effect[Any]]]:
+    """The parts of the first of these effects that may be done when it is interrupted.
 
     Of a `Persist` term, vote and commit index come first, then the cut, then each entry.
     """
-    ways: list[list[Effect[Any]]] = [[], [effect]]
+    ways: list[Sequence[Effect[Any]]] = [(), effects[:1]]
+    effect = effects[0] if effects else None
     if isinstance(effect, Persist):
         ways.append([replace(effect, first_index=None, entries=())])
         ways += [

@@ -379,8 +379,7 @@ class RaftStoreSuite:
             if crashed is None:
                 break
             found = _loaded(crashed.store, crashed.machine)
-            done, rest = LIFE[: crashed.returned], LIFE[crashed.returned :]
-            ways = ways_through(rest[0]) if rest else [[]]
+            done, ways = LIFE[: crashed.returned], ways_through(LIFE[crashed.returned :])
             allowed = [_Twin(self, FOUNDING, [*done, *way]).matched(found[0]) for way in ways]
             assert found in allowed, (point, crashed.returned)
             self._goes_on(crashed)
