@@ -362,6 +362,21 @@ def test_an_answer_that_takes_the_snapshot_no_further_waits_for_the_heartbeat(wa
     assert [type(effect) for effect in lab.pending] == [ReadSnapshot]
 
 
+def test_a_snapshot_that_the_store_does_not_find_is_read_again_with_the_next_heartbeat() -> None:
+    """For a whole request timeout the peer heard nothing, and stood for election."""
+    lab, request = compacted(request_timeout_s=2.0)
+    sent = installing(lab, request)
+    lab.hold = True
+    answer(lab, sent, SnapshotResponse, 4)
+    (read,) = lab.pending
+    lab.pending.clear()
+    lab.do(read, None)
+    lab.drain()
+    assert lab.pending == []
+    lab.wait(0.5)
+    assert [type(effect) for effect in lab.pending] == [ReadSnapshot]
+
+
 # Probing
 
 

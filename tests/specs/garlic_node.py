@@ -119,7 +119,11 @@ _MEETINGS = (
     ),
     Meeting(
         name="nobody there",
-        members={name: config for name, config in _members(1, 2, 3).items() if name != "3"},
+        members={
+            name: config
+            for name, config in _members(1, 2, 3, unanswered_max=1).items()
+            if name != "3"
+        },
         script=(*_ELECTION, ("1", call("close_link", link=1)), ("1", Advance(1.0))),
     ),
     Meeting(

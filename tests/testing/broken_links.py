@@ -86,6 +86,16 @@ class CountsQuestions(Chat):
             return super().read_size() + self.asked % 2
 
 
+@breaks("purity", CHAT, "named for having been asked")
+class NamesLinksThatWereAsked(Chat):
+    class link_type(ChatLink):  # noqa: N801
+        def data_to_send(self, size_max: int | None = None) -> bytes:
+            data = super().data_to_send(size_max)
+            if not data and not self.closed:
+                self._chat.stirred[self.number] = self
+            return data
+
+
 @breaks("survives", CHAT, "list index out of range")
 class TrustsItsGuests(Chat):
     def next_event(self) -> Event | None:

@@ -98,7 +98,7 @@ class Link:
     def data_to_send(self, size_max: int | None = None) -> bytes:
         full = not self.dialled and self._connection.full
         data = self._machine.data_to_send(size_max)
-        if full:
+        if full and data:
             self._wake(self)  # more requests may be read when answers have been taken
         if data and (now := self._now()) > self._waiting_since:
             self._stirred, self._moved_at = True, now

@@ -214,8 +214,7 @@ class Replicator:
         if chunk is None:
             # A newer one has replaced it; if not, heartbeats set the pace of new tries.
             progress.drop_snapshot(shared.journal.log.snapshot)
-            if shared.journal.log.snapshot == snapshot:
-                progress.sent_request(self.next_sequence(), shared.now, 0)
+            progress.waiting = shared.journal.log.snapshot == snapshot
             return
         sequence = self.next_sequence()
         progress.sent_request(sequence, shared.now, 0)
