@@ -33,6 +33,7 @@ from culm.point2point.replication import (
     LogRefused,
     LogSynced,
     ReplicatorLimits,
+    Want,
     decisions,
 )
 from effort import seeds
@@ -352,8 +353,12 @@ def check_crowd(
         assert len(node.end.of(LogSynced)) <= 4 * count
 
 
-def grow(seed: int) -> None:
-    """Two nodes with few places; logs grow at any moment, even between two messages of one end."""
+def grow(seed: int, *, asks: bool = False) -> None:
+    """Two nodes with few places; logs grow at any moment, even between two messages of one end.
+
+    `asks`: their users ask for logs and ranges by name meanwhile: ranges that the peer has, but
+    perhaps without a place for them.
+    """
     rng = Random(seed)
     world = World(rng=rng, chunker=lambda size: rng.choice((3, 10, size)))
     nodes = [
@@ -368,21 +373,81 @@ def grow(seed: int) -> None:
     ]
     world.connect(*nodes)
     growing = [list(news_of((1,) * 12, log_id=number)) for number in range(rng.choice((2, 4)))]
+    logs = [key_of(news) for news in growing]
     while any(growing):
+        if asks and rng.random() < 0.3:
+            asker, other = rng.sample(nodes, 2)
+            log = rng.choice(logs)
+            head = other.store.head(log)
+            want = rng.choice(WANTS) if head is not None and head.seqnum >= 3 else None
+            asker.end.machine.replicate(log, want)
         number = rng.randrange(len(growing))
         for _ in range(rng.randint(1, 3)):
             if growing[number]:
                 nodes[number % 2].add(growing[number].pop(0))
         world.run(rng.choice((0, 3, 10, 30)))
     world.wait(40)
-    assert same(*nodes)
-    assert len(nodes[0].store.logs()) == len(growing)
+    assert asks or same(*nodes)  # a sparse range leaves payloads out
+    assert {node.store.head(log).seqnum for node in nodes for log in logs} == {12}
     assert all(settled(node.end) for node in nodes)
 
 
 @pytest.mark.parametrize("seed", seeds("REPLICATOR_GROWTH", 60, long=20000))
 def test_what_comes_to_logs_that_wait_for_a_place_comes(seed: int) -> None:
     grow(seed)
+
+
+WANTS = [None, Want(first=1, last=3), Want(first=2, last=2, sparse=True)]
+
+
+@pytest.mark.parametrize("seed", seeds("REPLICATOR_GROWTH", 60, long=20000))
+def test_a_log_or_range_asked_for_by_name_keeps_nobody_out(seed: int) -> None:
+    grow(seed, asks=True)
+
+
+@pytest.mark.parametrize("entries", [0, 2])
+@pytest.mark.parametrize("want", WANTS[1:])
+@pytest.mark.parametrize(("asks", "writes"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_a_range_asked_for_first_leaves_the_log_in_step(
+    asks: int, writes: int, want: Want, entries: int
+) -> None:
+    """Before anything is known of the log: it is wanted as every other, and the range besides."""
+    log = news_of((1,) * 5, log_id=1)
+    world = World()
+    known = [log[:entries]] if entries else []
+    nodes = [world.node(store_of(*known), interest=KEEP) for _ in range(2)]
+    world.connect(*nodes)
+    nodes[asks].end.machine.replicate(key_of(log), want)
+    world.wait(2)
+    for news in log[entries:]:
+        nodes[writes].add(news)
+    world.wait(2)
+    assert [node.store.head(key_of(log)).seqnum for node in nodes] == [5, 5]
+
+
+def test_a_log_of_which_only_a_range_was_wanted_is_wanted_once_the_store_has_it() -> None:
+    """Logs of the peer are not accepted; this one comes into the store from elsewhere."""
+    log = news_of((1,) * 5, log_id=1)
+    world = World()
+    reader, other = world.node(interest=Interest()), world.node(interest=KEEP)
+    world.connect(reader, other)
+    reader.end.machine.replicate(key_of(log), Want(first=1, last=3))
+    world.wait(2)
+    for news in log:
+        reader.add(news)
+    world.wait(2)
+    assert other.store.head(key_of(log)).seqnum == 5
+
+
+def test_a_log_asked_for_by_name_after_a_range_of_it_is_wanted() -> None:
+    log = news_of((1,) * 5, log_id=1)
+    world = World()
+    reader, other = world.node(interest=Interest()), world.node(store_of(log), interest=KEEP)
+    world.connect(reader, other)
+    reader.end.machine.replicate(key_of(log), Want(first=1, last=3))
+    reader.end.machine.replicate(key_of(log))
+    world.wait(2)
+    assert reader.store.head(key_of(log)).seqnum == 5
 
 
 @pytest.mark.parametrize("seed", [9, 100, 401, 675])

@@ -96,7 +96,8 @@ def is_settled(purpose: Purpose, log: LogState) -> bool:
         case Purpose.NEXT:
             return log.refused or not _is_behind(log)
         case Purpose.RANGE:
-            return ours.is_endless or not log.ranges
+            # An answer is owed; until it is there others may go without room.
+            return ours.is_endless or ours.unanswered or not log.ranges
         case Purpose.FORK:
             return True
 

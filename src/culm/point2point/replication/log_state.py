@@ -38,6 +38,13 @@ class Ours(NamedTuple):
         return self.request is not None and self.request.proposal.end is None
 
     @property
+    def only_waits(self) -> bool:
+        """Whether the peer has no room for it, as far as we know."""
+        if self.request is None:
+            return self.is_turned_away
+        return self.unanswered and self.request.state is RequestState.PROPOSED_BY_US
+
+    @property
     def is_turned_away(self) -> bool:
         """Whether there was no room for it, and there is none yet as far as we know."""
         return self.stage in (Stage.TURNED_AWAY, Stage.DEFERRED)
@@ -65,7 +72,7 @@ class LogState:
         The entries that come next are wanted, not only the ranges that the user asks for: as far as
         the peer offers them, or (`live`) while the connection lasts, and the peer is told of ours.
     only_stored
-        If nothing of it is stored, only the ranges are wanted that the user asks for.
+        As long as nothing of it is stored, only the ranges are wanted that the user asks for.
     serves_stored
         A peer of which we want nothing gets the stored entries that it asks for.
     """
@@ -127,7 +134,7 @@ class LogState:
             family=family,
             follows=following,
             keeps_live=interest.live,
-            only_stored=only_stored,
+            only_stored=following and only_stored,
             serves_stored=interest.offer_stored,
             want=Want() if want is None or want.is_range else want,
         )
@@ -195,15 +202,14 @@ class LogState:
 
     @property
     def only_waits(self) -> bool:
-        """Whether nothing is left but a proposal for which the peer has no room."""
-        if self.writing or self.questions or self.ranges or self.theirs:
+        """Whether nothing is left but proposals for which the peer has no room."""
+        if self.writing or self.questions or self.theirs:
             return False
-        request = self.ours[Purpose.NEXT].request
-        if any(other is not request for other in self.under_way.values()):
+        ours = [each for each in self.ours.values() if each.stage is not Stage.IDLE]
+        known = [each.request for each in ours]
+        if any(request not in known for request in self.under_way.values()):
             return False
-        if request is None:
-            return self.deferred
-        return request.unanswered and request.state is RequestState.PROPOSED_BY_US
+        return bool(ours) and all(each.only_waits for each in ours)
 
     @property
     def wanted(self) -> Want | None:
@@ -311,6 +317,8 @@ class LogState:
     def _stored(self, stored: steps.EntriesStored) -> None:
         batch = stored.batch
         self._store_all(batch)
+        if len(self.under_way) > 1:  # the peer may want them in another request
+            self._do(steps.Notice.NEWS)
         self._tell_news()
         if not self.follows:  # there may be gaps before it
             for new in batch:

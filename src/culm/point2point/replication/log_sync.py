@@ -136,6 +136,8 @@ class LogSync(LogState):
                 case steps.Happening.STARTED:
                     self._begin()
                 case steps.Happening.CHANGED:
+                    if self.only_stored and self.newest:
+                        self.follows, self.only_stored = True, False
                     self._tell_news()
                     self._make_room(Purpose.NEXT)
                     self._propose_wanted()
@@ -192,7 +194,9 @@ class LogSync(LogState):
                 self._propose_wanted()
             case steps.Happening.WITHDRAWN:
                 self.rests = not self.refused
-                self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
+                self.ranges, self.lost = (), True  # they are remembered elsewhere; others may come
+                for ours in self.ours.values():
+                    self._end(ours.request, CancelReason.RESOURCE_LIMIT)
             case _:
                 self._look(happening)
 
@@ -201,7 +205,7 @@ class LogSync(LogState):
         if want.is_range:
             self._add_range(want)
             return
-        self.follows, self.synced = True, None
+        self.follows, self.only_stored, self.synced = True, False, None
         self.refused = self.rests = False
         self._make_room(Purpose.NEXT)
         if want != self.want:  # requests under way are for other wishes
@@ -221,7 +225,7 @@ class LogSync(LogState):
 
     def _add_range(self, want: Want, *, again: bool = False) -> None:
         """Fetch another range; `again`: even if it is the one that is being fetched."""
-        if again and self.ours[Purpose.RANGE].request is not None and want == self.ranges[0]:
+        if again and self.ours[Purpose.RANGE].request is not None and want in self.ranges[:1]:
             self.lost = True
         if want not in self.ranges:
             self.ranges += (want,)
@@ -299,7 +303,7 @@ class LogSync(LogState):
 
     def _received(self, received: steps.Received) -> None:
         request = received.request
-        if request is not self.ours[Purpose.RANGE].request:
+        if request is not self.ours[Purpose.RANGE].request or not self.ranges:
             return
         last = self.ranges[0].last
         if last is None or request.receive_cursor.range.end != last or self.received:

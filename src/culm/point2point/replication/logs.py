@@ -205,6 +205,7 @@ class Logs:
         # be passed over every time after that.
         self._deferred: OrderedDict[LogKey, None] = OrderedDict()
         self._crowded: OrderedDict[LogKey, None] = OrderedDict()  # those that got no credit
+        self._served: set[LogKey] = set()  # had some since the last time that others got none
         self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were
 
     def __contains__(self, log: LogKey) -> bool:
@@ -235,14 +236,14 @@ class Logs:
                 states.move_to_end(log)
         return min(found, wanted)
 
-    def withdraw(self, wanted: int) -> dict[LogKey, Want | None]:
+    def withdraw(self, wanted: int) -> dict[LogKey, tuple[Want | None, tuple[Want, ...]]]:
         """Have up to `wanted` logs make way that only wait for a place at the peer.
 
-        Returns them, with our wishes for each; they lose their places as soon as the peer has
-        answered.
+        Returns them, with our wishes for each: for the next entries, and for ranges; they lose
+        their places as soon as the peer has answered.
         """
-        waiting = (log for log, state in list(self.states.items()) if state.only_waits)
-        withdrawn = {log: self.states[log].wanted for log in islice(waiting, wanted)}
+        waiting = (each for each in list(self.states.items()) if each[1].only_waits)
+        withdrawn = {log: (state.wanted, state.ranges) for log, state in islice(waiting, wanted)}
         for log in withdrawn:
             self.made_way = True
             if self.states[log].under_way:  # that has to end first
@@ -253,6 +254,7 @@ class Logs:
 
     def _leave(self, log: LogKey) -> None:
         del self.states[log]
+        self._served.discard(log)
         for kept in (self._unsettled, self._deferred, self._crowded):
             kept.pop(log, None)
         self.made_way = True
@@ -367,13 +369,18 @@ class Logs:
                 self.tell(log, steps.Unsent(wish.purpose, Step.OVERTAKE))
                 continue
             request = self._connection.propose(wish.proposal, links=wish.links)
+            self._served.add(log)
             self.transfers.open(request, wish.begun)
             self.tell(log, steps.Sent(wish.purpose, request))
 
     def give_up(self) -> None:
-        """Expect no more room: waiting proposals are reported as refused."""
-        wishes = self.wishes
+        """Expect no more room: waiting proposals are reported as refused.
+
+        Those of logs that have just had credit for another proposal try again after the others.
+        """
+        wishes = sorted(self.wishes, key=lambda each: each[0] in self._served)
         self.wishes = Queue()
+        self._served.clear()
         for log, wish in wishes:
             self._crowded[log] = None
             self.tell(log, steps.Unsent(wish.purpose, Step.GIVE_UP))
@@ -405,6 +412,13 @@ class Logs:
         for _ in range(self._connection.proposal_credit):
             if not self._retry_first(self._crowded):
                 break
+
+    def retry(self, log: LogKey) -> None:
+        """The peer has a place for that log, since it offers it: try again."""
+        if log in self._deferred:
+            del self._deferred[log]
+            if self.states[log].deferred:
+                self.tell(log, steps.Happening.ROOM_MADE)
 
     def _retry_first(self, waiting: OrderedDict[LogKey, None]) -> bool:
         """Let the first of those that wait try again; whether there was one."""

@@ -107,8 +107,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         # Others that it has cancelled meanwhile, as they only told of its entries, or of a fork
         self._told_of: OrderedDict[LogKey, events.Proposed] = OrderedDict()
         # Logs of ours that wait for a place, because they have grown or have made way for the
-        # peer's, and our wishes for them.
-        self._again: OrderedDict[LogKey, Want | None] = OrderedDict()
+        # peer's, and our wishes for them: for the next entries, and for ranges.
+        self._again: OrderedDict[LogKey, tuple[Want | None, tuple[Want, ...]]] = OrderedDict()
         self._withdraws = role is Role.REACTIVE  # of two that wait for each other, one has to
         # The logs of the store that are read as soon as there is a place for the next.
         self._unread: _Unread | None = None
@@ -158,7 +158,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._keep(log)
             self._logs.tell(log, Happening.CHANGED)
         elif len(self._again) < self._limits.logs_max:  # let it wait for a place
-            self._again.setdefault(log, self._interest.want)
+            self._again.setdefault(log, (self._interest.want, ()))
         else:
             self._refuse(log)
             self._put_off(_Unread(None, told=True))
@@ -216,6 +216,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def _at_rest(self) -> ReplicatorEvent | None:
         if self.connection.state is State.ESTABLISHED:
             self._admit()
+            self._logs.retry_crowded()  # with credit of proposals that were dropped
             self._logs.make_room(wanted=self._without_place)
         if not (self._quiet.lasts and self._is_quiet()):
             return None
@@ -243,14 +244,20 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """Give free places to logs that wait: the peer's, then ours."""
         while self._newcomers and self._logs.free():
             self._consider(self._newcomers.popitem(last=False)[1])
+        for event in list(self._newcomers.values()):
+            if event.proposal.log in self._logs:  # its log has got one for another reason
+                del self._newcomers[event.request_id]
+                self._consider(event)
         while self._told_of and not self._newcomers and self._logs.free():
             self._consider(self._told_of.popitem(last=False)[1])
         while self._again and not self._newcomers and self._logs.free():
-            log, want = self._again.popitem(last=False)
+            log, (want, ranges) = self._again.popitem(last=False)
             if log not in self._logs:
-                self._keep(log, want)
+                self._keep(log, want or next(iter(ranges), None))
             elif want is not None and not want.is_range:  # it has not made way yet
                 self._logs.tell(log, Wanted(want))
+            for each in ranges:
+                self._logs.tell(log, Wanted(each))
         unread = self._unread
         if unread is not None and not (self._newcomers or self._again) and self._logs.free():
             self._unread = None
@@ -414,15 +421,16 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if not self._logs.free():
             self._refuse(log)
             return False
-        want = self._interest.want if want is None else want
-        following = want is not None and not want.is_range
+        interest = self._interest
+        ranged = want is not None and want.is_range  # beside the next entries, as ever
+        wanted = interest.want if want is None or ranged else want
         self._logs.take_place(
             LogSync.of(
                 log,
-                self._interest,
+                interest,
                 family=self._family,
-                following=following,
-                only_stored=only_stored,
+                following=wanted is not None and not wanted.is_range,
+                only_stored=only_stored or (ranged and not interest.accept_new_logs),
             )
         )
         if want is not None and want.is_range:
@@ -446,6 +454,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._keep(log, only_stored=not known and not accepted)
             if request is not None:
                 self._transfers.involve(request)
+                if event.proposal.end is None:
+                    self._logs.retry(log)
             self._logs.tell(log, Offered(event.proposal, request))
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.DO_NOT_RETRY)
