@@ -450,6 +450,27 @@ def test_a_log_asked_for_by_name_after_a_range_of_it_is_wanted() -> None:
     assert reader.store.head(key_of(log)).seqnum == 5
 
 
+def test_limits_of_0_cost_speed_and_nothing_else() -> None:
+    """Of all runs of dropped ids one is kept, and a large payload is read byte by byte."""
+    logs = [news_of((500, 1), log_id=number) for number in range(4)]
+    connection = Limits(packet_size_max=100, unsent_size_max=0, dropped_max=0)
+    limits = ReplicatorLimits(
+        connection=connection,
+        unwritten_size_max=0,
+        read_ahead_size_max=0,
+        batch_size_max=0,
+        batch_count_max=0,
+        payload_inline_max=0,
+        outstanding_max=0,
+    )
+    world = World(steps_max=1_000_000)
+    known = [logs, [log[:1] for log in logs]]
+    nodes = [world.node(store_of(*each), interest=KEEP, limits=limits) for each in known]
+    world.connect(*nodes)
+    world.wait(10)
+    assert same(*nodes)
+
+
 @pytest.mark.parametrize("seed", [9, 100, 401, 675])
 def test_what_comes_to_a_log_while_its_request_ends_is_told_of(seed: int) -> None:
     """After the peer's end of it; or when both end it at once, and pass over data under way."""

@@ -106,7 +106,7 @@ class RequestTable:
         self._remove(request)
         if not request.ours:
             self._dropped.add(request.request_id // 2)
-            self._dropped.join_lowest(self._output.limits.dropped_max)
+            self._dropped.join_lowest(max(1, self._output.limits.dropped_max))
 
     def _remove(self, request: Request) -> None:
         request_id, side = request.request_id, (request.proposal.log, request.ours)

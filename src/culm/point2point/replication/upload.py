@@ -170,7 +170,7 @@ class Reading:
     def ask_payload(self, seqnum: int, offset: int, left: int, then: Callable[[], None]) -> None:
         """Read of the payload that is due, of which there are `left` bytes, when there is room."""
         limits, request_id = self._shared.limits, self._request_id
-        size_max = min(limits.batch_size_max, left)
+        size_max = min(max(1, limits.batch_size_max), left)
         room = self._shared.room.claim(request_id, size_max, lasting=True)
         if not room:
             return
