@@ -219,8 +219,12 @@ class Progress:
         self.reading = False
 
     def drop_snapshot(self, latest: Snapshot) -> None:
-        """The one that was begun is not there any more: the next chunk is the first of another."""
-        if self.snapshot != latest:
+        """The one that was begun is not there any more: the next chunk is the first of another.
+
+        If there is no other, heartbeats set the pace of new tries.
+        """
+        self.waiting = self.snapshot == latest
+        if not self.waiting:
             self.replaced = min(self.replaced + 1, _DOUBLED_MAX)
         self.snapshot, self.offset = None, 0
 

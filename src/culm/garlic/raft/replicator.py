@@ -212,9 +212,7 @@ class Replicator:
         if progress.state is not ProgressState.SNAPSHOT or progress.snapshot != snapshot:
             return
         if chunk is None:
-            # A newer one has replaced it; if not, heartbeats set the pace of new tries.
             progress.drop_snapshot(shared.journal.log.snapshot)
-            progress.waiting = shared.journal.log.snapshot == snapshot
             return
         sequence = self.next_sequence()
         progress.sent_request(sequence, shared.now, 0)

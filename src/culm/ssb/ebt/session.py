@@ -273,7 +273,7 @@ class SendQueue:
             self._size -= size
             if not self._queues and self.read_size < self._limits.unsent_size_max:
                 self.read_size = min(2 * self.read_size, self._limits.unsent_size_max)
-        if self._wanting:
+        if frames and self._wanting:
             self._wake()
         return frames
 
