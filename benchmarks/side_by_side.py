@@ -509,23 +509,25 @@ def tell_savings(arguments: argparse.Namespace) -> None:
 
 def tell_recording(arguments: argparse.Namespace) -> None:
     """The factor by which recording all ends makes a path more costly: the median of all pairs."""
-    worker, what = Worker(HERE.parents[1]), arguments.what
+    what = arguments.what
+    # Each in a process of its own: the interpreter adapts its code to the objects that it meets.
+    workers = {of: Worker(HERE.parents[1]) for of in ("bare", "recorded")}
     for path in RECORDED:
         if arguments.only not in path:
             continue
-        names = [f"{of} {path}" for of in ("bare", "recorded")]
         if what != "instructions":
-            for name in names:
-                worker.measure(what, name)
+            for of, worker in workers.items():
+                worker.measure(what, f"{of} {path}")
         found: list[dict[str, float]] = []
         for number in range(arguments.pairs):
-            order = reversed(names) if number % 2 else names
-            taken = {name: worker.measure(what, name) for name in order}
-            found.append({name: cost for name, cost in taken.items() if cost is not None})
-        ratio = median(taken[names[1]] / taken[names[0]] for taken in found)
-        bare, recorded = (min(taken[name] for taken in found) for name in names)
+            order = reversed(workers) if number % 2 else workers
+            taken = {of: workers[of].measure(what, f"{of} {path}") for of in order}
+            found.append({of: cost for of, cost in taken.items() if cost is not None})
+        ratio = median(taken["recorded"] / taken["bare"] for taken in found)
+        bare, recorded = (min(taken[of] for taken in found) for of in workers)
         print(f"{path:<40}{bare:>15,.4g}{recorded:>15,.4g}{ratio:>8.3f}", flush=True)
-    worker.end()
+    for worker in workers.values():
+        worker.end()
 
 
 def saving(here: Worker, there: Worker, name: str, arguments: argparse.Namespace) -> float:
