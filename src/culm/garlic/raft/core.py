@@ -365,7 +365,8 @@ class Raft:
         self._shared.work.complete(ticket, result)
         if not self._closed:
             self._shared.settle_proposals()
-            self._shared.report_changes(self._shared.journal.known_index)
+            if self._shared.changes:
+                self._shared.report_changes(self._shared.journal.known_index)
             self._engine.settle()
             if self._engine.receiver.held is not None:
                 held = self._engine.receiver.take_held()

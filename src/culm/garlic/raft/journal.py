@@ -144,8 +144,9 @@ class Journal:
         Its commit index covers only entries that are durable already: if the write is torn, the
         entries that it replaces must not be taken for committed ones.
         """
-        due = self._handed != self._changes or 0 < self._owed_index <= self.stable_index
-        if not due or len(self._writes) >= self._writes_max:
+        if self._handed == self._changes and not 0 < self._owed_index <= self.stable_index:
+            return None
+        if len(self._writes) >= self._writes_max:
             return None
         commit_index = min(self.commit_index, self.stable_index)
         if self._owed_index <= commit_index:

@@ -32,7 +32,7 @@ class Shared:
         self.work = StoreWork()
         self.proposals = Proposals()
         self.journal = Journal(stored, self.work, limits.writes_max)
-        self._changes: deque[tuple[int, Event]] = deque()  # to be reported from a known index on
+        self.changes: deque[tuple[int, Event]] = deque()  # to be reported from a known index on
         self.applier = Applier(self.journal, self.work, limits, stored.applied_index)
 
     @property
@@ -74,19 +74,19 @@ class Shared:
         """Report that another configuration is in force, once a restart would know that, too."""
         journal = self.journal
         changed = ConfigurationChanged(configuration=journal.membership.current)
-        self._changes.append((journal.commit_index, changed))
+        self.changes.append((journal.commit_index, changed))
         self.report_changes(journal.known_index)
 
     def report_changes(self, reached: int) -> None:
         """Report the configurations that are in force since `reached` at the latest."""
-        changes = self._changes
+        changes = self.changes
         while changes and changes[0][0] <= reached:
             self.work.emit(changes.popleft()[1])
 
     def left(self) -> None:
         """Report that this server has left, after the configuration without it."""
-        if self._changes:
-            self._changes.append((self._changes[-1][0], Left()))
+        if self.changes:
+            self.changes.append((self.changes[-1][0], Left()))
         else:
             self.work.emit(Left())
 
