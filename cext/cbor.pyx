@@ -367,3 +367,4 @@ cdef bint is_utf8(object text, Py_ssize_t *size):
 
 
 include "records.pxi"
+include "../src/culm/kernels/noting.py"

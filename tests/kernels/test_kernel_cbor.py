@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from operator import attrgetter
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import cbor2
@@ -426,3 +427,115 @@ def assert_same(twins: tuple[Any, Any], data: bytes, depth_max: int) -> None:
     assert repr(compiled.decode(data, 0, depth_max)) == repr(pure.decode(data, 0, depth_max))
     for at in range(len(data) + 1):
         assert compiled.head(data, at) == pure.head(data, at)
+
+
+class Called:
+    """A machine with all calls that are noted; it gives what it was told to, or raises that."""
+
+    def __init__(self, *gives: Any) -> None:
+        self.state = SimpleNamespace(name="OPEN")
+        self._gives = iter(gives)
+
+    def _give(self, *_: Any, **__: Any) -> Any:
+        given = next(self._gives)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    next_event = advance = next_deadline = next_effect = receive_data = data_to_send = _give
+    receive_datagram = datagrams_to_send = _give
+
+
+class Tape:
+    """Keeps what the calls would write."""
+
+    def __init__(self, cbor: ModuleType, size_max: int) -> None:
+        self.waiting = cbor.Records({list: b"", tuple: b""}, None, size_max, 1 << 16)
+        self.noted: list[tuple[str, tuple[Any, ...], Exception | None]] = []
+        self.full = 0
+
+    def note(
+        self, on: int, name: str, arguments: Any, keywords: Any, result: Any, *, error: Any = None
+    ) -> None:
+        self.noted.append((name, arguments, error))
+
+    def hand_over(self) -> None:
+        self.full += 1
+
+
+_FRONT = [b"<"]
+NOTED: dict[str, tuple[Any, ...]] = {
+    "next_event": (b"no event;", _FRONT, b"\x87", str.encode, str),
+    "advance": (_FRONT, b">"),
+    "next_deadline": (_FRONT,),
+    "next_effect": (b"no effect;",),
+    "receive_data": (b"\x86", _FRONT, b">"),
+    "data_to_send": (b"no data;", b"\x86", _FRONT, [b"<", b","]),
+    "receive_datagram": (b"\x86", [b"<", b","], b">"),
+    "datagrams_to_send": (b"no datagrams;", b"\x86", _FRONT),
+}
+CALLS: list[tuple[str, Any, tuple[Any, ...], dict[str, Any], bytes]] = [
+    ("next_event", None, (), {}, b"no event;"),
+    ("next_event", 7, (), {}, b"\x87\0<\x07OPEN"),
+    ("advance", None, (5,), {}, b"<\x05>"),
+    ("next_deadline", 6, (), {}, b"<\x06"),
+    ("next_effect", None, (), {}, b"no effect;"),
+    ("next_effect", 9, (), {}, b""),
+    ("receive_data", None, (b"ab",), {}, b"\x86\0<\x42ab>"),
+    ("receive_data", None, (memoryview(b"abcd")[::2],), {}, b"\x86\0<\x42ac>"),
+    ("data_to_send", b"", (), {}, b"no data;"),
+    ("data_to_send", b"c", (), {}, b"\x86\0<\x41c"),
+    ("data_to_send", b"", (4,), {}, b"\x86\0<\x04,\x40"),
+    ("receive_datagram", None, (b"d",), {"source": 1}, b"\x86\0<\x41d,\x01>"),
+    ("datagrams_to_send", [], (), {}, b"no datagrams;"),
+    ("datagrams_to_send", [(1, b"e")], (), {}, b"\x86\0<\x81\x82\x01\x41e"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "arguments", "keywords", "written"), CALLS)
+def test_noted_calls(
+    cbor: ModuleType,
+    name: str,
+    given: Any,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    written: bytes,
+) -> None:
+    tape = Tape(cbor, 1)
+    calls = cbor.noted_calls(Called(given, given), tape, NOTED)
+    assert set(calls) == set(NOTED)
+    assert calls[name](*arguments, **keywords) == given
+    assert b"".join(tape.waiting.take()) == written
+    assert tape.full == (written != b"")
+    assert tape.noted == ([("next_effect", (), None)] if given == 9 else [])
+    again = written if name != "next_deadline" else b""  # it has not changed
+    calls[name](*arguments, **keywords)
+    assert b"".join(tape.waiting.take()) == again
+
+
+@pytest.mark.parametrize(
+    "name", ["next_event", "advance", "receive_data", "data_to_send", "receive_datagram"]
+)
+def test_noted_calls_that_raise(cbor: ModuleType, name: str) -> None:
+    tape, error = Tape(cbor, 1), ArithmeticError()
+    call = cbor.noted_calls(Called(error), tape, NOTED)[name]
+    arguments = {"next_event": (), "data_to_send": (3,)}.get(name, (b"x",))
+    with pytest.raises(ArithmeticError):
+        call(*arguments, **({"source": 1} if name == "receive_datagram" else {}))
+    assert tape.noted == [(name, arguments, error)]
+    assert tape.waiting.take() == []
+
+
+def test_a_record_is_handed_over_after_the_last_event(cbor: ModuleType) -> None:
+    tape = Tape(cbor, 1 << 16)
+    calls = cbor.noted_calls(Called(7, "closed"), tape, NOTED)
+    calls["next_event"]()
+    assert tape.full == 0
+    calls["next_event"]()
+    assert tape.full == 1
+
+
+def test_calls_that_a_machine_has_not_are_left_out(cbor: ModuleType) -> None:
+    assert set(cbor.noted_calls(SimpleNamespace(advance=print), Tape(cbor, 1), NOTED)) == {
+        "advance"
+    }

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import platform
 import random
-from collections.abc import Callable, Hashable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from enum import Enum
 from typing import Any, TypeVar
 
 import culm
-from culm.buffer import Buffer
 from culm.capture.blocks import PIECE_MIN, block_of, front_of
 from culm.capture.chance import RecordedChance
 from culm.capture.compression import Compression, compress
-from culm.capture.encoding import Forms, encode
+from culm.capture.encoding import Forms
 from culm.capture.records import (
     IDLE,
     SEVEN,
@@ -29,6 +28,7 @@ from culm.capture.redaction import SECRET_CALLS, Redact, without_secrets
 from culm.capture.tape import Tape, is_stand_in, tape_of
 from culm.kernels import cbor as _kernel
 from culm.machine import Closed
+from culm.wire import cbor
 
 __all__ = ["Recorder", "Tape", "is_stand_in", "record", "recorder_of"]
 
@@ -119,8 +119,7 @@ class Recorder(Tape):
             self.hand_over()
 
     def calls_of(self, machine: Any) -> dict[str, Callable[..., Any]]:
-        made = {} if self._payloads_out else _QUICK
-        return {name: make(self, machine) for name, make in made.items() if hasattr(machine, name)}
+        return {} if self._payloads_out else _kernel.noted_calls(machine, self, _NOTED)
 
     def flush(self) -> None:
         """Hand everything to the sink: later steps may be lost with the process.
@@ -184,163 +183,34 @@ def recorder_of(value: object) -> Recorder | None:
     return tape if isinstance(tape, Recorder) else None
 
 
-# The calls of which every drain has several, noted in as few steps as can be, in the same records
-# as by `Recorder.note`.  Calls of the clock's law (`advance`, `next_deadline`) and those that
-# gave nothing tell no time: the next one does.
-
-
-def _next_event(recorder: Recorder, machine: Any) -> Callable[[], Any]:
-    take, idle = machine.next_event, IDLE["next_event", type(None)]
-    put, note, hand_over = recorder.waiting.put, recorder.waiting.note, recorder.hand_over
-    fronts = [called("next_event") + _NO_ARGUMENTS]
-    last: Enum | None = None
-    tail = b""
-
-    def next_event() -> Any:
-        nonlocal last, tail
-        try:
-            event = take()
-        except Exception as error:
-            recorder.note(0, "next_event", (), {}, None, error=error)
-            raise
-        if event is None:
-            if put(idle):
-                hand_over()
-            return None
-        if (state := machine.state) is not last:
-            last, tail = state, in_state(state.name)
-        if note(SEVEN, fronts, (event,), tail) or type(event) is Closed:
-            hand_over()
-        return event
-
-    return next_event
-
-
-def _advance(recorder: Recorder, machine: Any) -> Callable[[float], None]:
-    tell, note, hand_over = machine.advance, recorder.waiting.note, recorder.hand_over
-    fronts = [SIX + b"\0" + called("advance") + b"\x81"]
-
-    def advance(now: float) -> None:
-        try:
-            tell(now)
-        except Exception as error:
-            recorder.note(0, "advance", (now,), {}, None, error=error)
-            raise
-        if note(None, fronts, (now,), _NOTHING_CAME):
-            hand_over()
-
-    return advance
-
-
-def _next_deadline(recorder: Recorder, machine: Any) -> Callable[[], float | None]:
-    ask, note, hand_over = machine.next_deadline, recorder.waiting.note, recorder.hand_over
-    fronts = [SIX + b"\0" + called("next_deadline") + _NO_ARGUMENTS]
-    last: object = recorder  # which is no deadline
-
-    def next_deadline() -> float | None:
-        nonlocal last
-        deadline: float | None = ask()
-        if deadline != last:
-            last = deadline
-            if note(None, fronts, (deadline,), b""):
-                hand_over()
-        return deadline
-
-    return next_deadline
-
-
-def _next_effect(recorder: Recorder, machine: Any) -> Callable[[], Any]:
-    take, put, idle = machine.next_effect, recorder.waiting.put, IDLE["next_effect", type(None)]
-
-    def next_effect() -> Any:
-        effect = take()
-        if effect is not None:
-            recorder.note(0, "next_effect", (), {}, effect)
-        elif put(idle):
-            recorder.hand_over()
-        return effect
-
-    return next_effect
-
-
-def _receive_data(recorder: Recorder, machine: Any) -> Callable[[Buffer], None]:
-    receive, note, hand_over = machine.receive_data, recorder.waiting.note, recorder.hand_over
-    fronts = [called("receive_data") + b"\x81"]
-
-    def receive_data(data: Buffer) -> None:
-        try:
-            receive(data)
-        except Exception as error:
-            recorder.note(0, "receive_data", (data,), {}, None, error=error)
-            raise
-        # A copy, whatever the format of a view; bytes are not copied.
-        if note(SIX, fronts, (bytes(data),), _NOTHING_CAME):
-            hand_over()
-
-    return receive_data
-
-
-def _data_to_send(recorder: Recorder, machine: Any) -> Callable[..., bytes]:
-    send, idle = machine.data_to_send, IDLE["data_to_send", bytes]
-    put, note, hand_over = recorder.waiting.put, recorder.waiting.note, recorder.hand_over
-    front = called("data_to_send")
-    all_of_it = [front + _NO_ARGUMENTS]
-    some_of_it = [front + b"\x81", b"\xa0"]
-
-    def data_to_send(size_max: int | None = None) -> bytes:
-        try:
-            data: bytes = send() if size_max is None else send(size_max)
-        except Exception as error:
-            recorder.note(0, "data_to_send", (size_max,), {}, None, error=error)
-            raise
-        if size_max is not None:
-            full = note(SIX, some_of_it, (size_max, data), b"")
-        else:
-            full = note(SIX, all_of_it, (data,), b"") if data else put(idle)
-        if full:
-            hand_over()
-        return data
-
-    return data_to_send
-
-
-def _receive_datagram(recorder: Recorder, machine: Any) -> Callable[..., None]:
-    receive, note, hand_over = machine.receive_datagram, recorder.waiting.note, recorder.hand_over
-    fronts = [called("receive_datagram") + b"\x81", b"\xa1" + encode("source", recorder.forms)]
-
-    def receive_datagram(data: Buffer, *, source: Hashable) -> None:
-        try:
-            receive(data, source=source)
-        except Exception as error:
-            recorder.note(0, "receive_datagram", (data,), {"source": source}, None, error=error)
-            raise
-        if note(SIX, fronts, (bytes(data), source), b"\xf6"):
-            hand_over()
-
-    return receive_datagram
-
-
-def _datagrams_to_send(recorder: Recorder, machine: Any) -> Callable[[], Any]:
-    send, idle = machine.datagrams_to_send, IDLE["datagrams_to_send", list]
-    put, note, hand_over = recorder.waiting.put, recorder.waiting.note, recorder.hand_over
-    fronts = [called("datagrams_to_send") + _NO_ARGUMENTS]
-
-    def datagrams_to_send() -> Any:
-        datagrams = send()
-        if note(SIX, fronts, (datagrams,), b"") if datagrams else put(idle):
-            hand_over()
-        return datagrams
-
-    return datagrams_to_send
-
-
-_QUICK: dict[str, Callable[[Recorder, Any], Callable[..., Any]]] = {
-    "next_event": _next_event,
-    "advance": _advance,
-    "next_deadline": _next_deadline,
-    "next_effect": _next_effect,
-    "receive_data": _receive_data,
-    "data_to_send": _data_to_send,
-    "receive_datagram": _receive_datagram,
-    "datagrams_to_send": _datagrams_to_send,
+# The parts of records that are always the same.  Calls of the clock's law (`advance`,
+# `next_deadline`) and those that gave nothing tell no time: the next one does.
+_NOTED: dict[str, tuple[Any, ...]] = {
+    "next_event": (
+        IDLE["next_event", type(None)],
+        [called("next_event") + _NO_ARGUMENTS],
+        SEVEN,
+        in_state,
+        Closed,
+    ),
+    "advance": ([SIX + b"\0" + called("advance") + b"\x81"], _NOTHING_CAME),
+    "next_deadline": ([SIX + b"\0" + called("next_deadline") + _NO_ARGUMENTS],),
+    "next_effect": (IDLE["next_effect", type(None)],),
+    "receive_data": (SIX, [called("receive_data") + b"\x81"], _NOTHING_CAME),
+    "data_to_send": (
+        IDLE["data_to_send", bytes],
+        SIX,
+        [called("data_to_send") + _NO_ARGUMENTS],
+        [called("data_to_send") + b"\x81", b"\xa0"],
+    ),
+    "receive_datagram": (
+        SIX,
+        [called("receive_datagram") + b"\x81", b"\xa1" + cbor.encode("source")],
+        b"\xf6",
+    ),
+    "datagrams_to_send": (
+        IDLE["datagrams_to_send", list],
+        SIX,
+        [called("datagrams_to_send") + _NO_ARGUMENTS],
+    ),
 }

@@ -18,8 +18,8 @@ There is no switch.  To run without the extensions, install with ``CULM_BUILD_EX
 have both twins side by side, as the tests do, call `load`.
 
 Kernels take and return bytes and integers (``cbor`` and ``operations`` the values that CBOR stands
-for), keep no protocol state and import nothing of culm: faults in the data are numbers, which
-`culm.wire` and the protocols turn into errors.
+for; ``cbor`` also notes calls, for captures), keep no protocol state and import nothing of culm:
+faults in the data are numbers, which `culm.wire` and the protocols turn into errors.
 """
 
 from __future__ import annotations

@@ -21,3 +21,4 @@ from culm.kernels.pure_cbor import UNSIGNED as UNSIGNED
 from culm.kernels.pure_cbor import Records as Records
 from culm.kernels.pure_cbor import decode as decode
 from culm.kernels.pure_cbor import head as head
+from culm.kernels.pure_cbor import noted_calls as noted_calls

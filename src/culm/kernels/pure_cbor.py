@@ -17,6 +17,8 @@ from math import isfinite as _isfinite
 from struct import Struct
 from typing import Any
 
+from culm.kernels.noting import noted_calls as noted_calls
+
 UNSIGNED, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, OTHER = range(8)
 
 # Faults.
