@@ -214,9 +214,8 @@ def purity(spec: MachineSpec, draw: Draw) -> None:
 
     ``state``, ``read_size``, ``next_deadline`` and ``trailing_data`` may be asked at any
     moment and any number of times; ``receive_data`` and ``receive_eof`` leave ``state``
-    alone until an event is taken; a drained machine has no more output, and asking its links
-    for some makes no work; a
-    deadline that has been reached is gone, also when the law itself waits for it.
+    alone until an event is taken; a drained machine has no more output, and asking its links for
+    some makes no work; a deadline that was reached is gone, also if the law itself waits for it.
     """
     told = conversation(spec, draw)
     story = variant(told.operations, draw)
@@ -318,8 +317,7 @@ def _in_chunks(
         for data in parts:
             error = refused(driver, replace(operation, data=data))
             seen += zip(*driver.take_events(), strict=True)
-        rest = driver.drain(operation, error=error)
-        turns += [*seen, rest, *driver.answer()]
+        turns += [*seen, driver.drain(operation, error=error), *driver.answer()]
     return [*turns, driver.machine.trailing_data if driver.is_stream else b""]
 
 
@@ -406,23 +404,16 @@ def _do_and_ask(driver: Driver, operation: Operation) -> list[Turn]:
             expect_equal("input alone changed the state", before["state"], driver.machine.state)
         _ask(driver)
         turn = driver.drain(operation, error=error)
-    _check_links(driver)  # while the store has yet to answer
+    if driver.is_linked:  # while the store has yet to answer
+        left = [number for number, link in driver.links.items() if link.data_to_send()]
+        if left or driver.machine.links_to_send():
+            raise PropertyError(f"links {left} had bytes left, or are named for having been asked")
     turns = [turn, *driver.answer()]
     _ask(driver)
     check_idle("draining again", driver, driver.drain(None))
     if isinstance(operation, Advance) and turn.error is None:
         check_past(operation.now, driver.deadline())
     return turns
-
-
-def _check_links(driver: Driver) -> None:
-    """Links of a drained machine have no bytes, and are not named again for being asked."""
-    if driver.is_linked:
-        for link in driver.links.values():
-            if link.data_to_send():
-                raise PropertyError(f"link {link.number} was drained, and has bytes")
-        if driver.machine.links_to_send():
-            raise PropertyError("links that had nothing to send are named for having been asked")
 
 
 _NO_SIZES = (-1, 0.5, 2.5, "1")
