@@ -473,7 +473,7 @@ class Simulator:
         self.at(self.now + self.rng.uniform(0.001, 0.4), lambda: self._restart(node))
 
     def _bury_others(self, node: Node) -> None:
-        """Take away the servers that are no members, as one does on a leader's word."""
+        """Take away other servers that are no members, as one does on a leader's word."""
         disks = [other.disk.term for other in self.nodes.values()]
         raft = node.raft
         if raft is None or raft.leader != node.id or raft.term < max(disks):
@@ -481,7 +481,11 @@ class Simulator:
         leaving = [
             other
             for other in self.nodes.values()
-            if other.applied and not other.buried and raft.find_server(other.id) is None
+            if other.applied
+            and not other.buried
+            and raft.find_server(other.id) is None
+            # One that leads without being a member stays until it has told `Left`.
+            and other is not node
         ]
         for other in leaving:
             self.happened["server buried"] += 1
@@ -618,6 +622,8 @@ class Simulator:
                 break
         if not self.run_until(limit, self._settled):
             raise Violation("live servers have not applied everything")
+        # A learner whose server does not tell that it knows learners is waited for.
+        limit = max(limit, self.now + TIMING.change_timeout_s / (1 - self.weather.skew))
         if not self.run_until(limit, self._may_change):
             raise Violation("a live leader's change does not end")
 

@@ -418,7 +418,6 @@ class Raft:
             self._shared.journal.drop_messages()
             self._shared.work.stop()
             self._shared.settle_unapplied()
-            self._shared.report_changes(self._shared.journal.commit_index)
             for lost in self._shared.proposals.drop_all():
                 self._shared.work.emit(lost)
             self._shared.work.emit(Closed())
