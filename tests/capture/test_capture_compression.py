@@ -7,13 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from struct import pack
-from zlib import crc32
 
 import pytest
 
 from culm.bymux import Connection, Role
 from culm.capture import Capture, CaptureError, Compression, ErrorCode, Recorder, read, replay
-from culm.capture.blocks import MAGIC, block_of, front_of
+from culm.capture.blocks import MAGIC, block_of, checksum_of, front_of
 from culm.capture.command import main
 from culm.exits import ExitStatus
 
@@ -72,7 +71,7 @@ def test_any_byte_may_be_changed_and_any_end_missing() -> None:
     ],
 )
 def test_a_block_that_is_of_another_size_or_none_is_damaged(stored: bytes, size: int) -> None:
-    block = pack(">III", len(stored), max(size, len(stored)), crc32(stored)) + stored
+    block = pack(">III", len(stored), max(size, len(stored)), checksum_of(stored)) + stored
     with pytest.raises(CaptureError) as caught:
         list(read(front_of(Compression.ZSTD) + block))
     assert caught.value.code is ErrorCode.DAMAGED

@@ -10,10 +10,10 @@ from itertools import count, pairwise
 from random import Random
 from struct import pack
 from typing import Any
-from zlib import crc32
 
 import cbor2
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
@@ -31,7 +31,7 @@ from culm.capture import (
     read,
     replay,
 )
-from culm.capture.blocks import MAGIC, BlockReader, block_of, write_block
+from culm.capture.blocks import MAGIC, BlockReader, block_of, checksum_of, write_block
 from culm.capture.redaction import SECRET_CALLS
 from culm.capture.values import from_value, to_value
 from culm.machine import Closed
@@ -131,8 +131,8 @@ def test_a_block_may_not_declare_more_than_the_limit() -> None:
 def test_a_bomb_takes_no_more_memory_than_the_limit() -> None:
     size = 1 << 20
     packed = lzfoo.compress(b"\x81" * size, (1 << 16) - 1)
-    block = pack(">III", len(packed), size, crc32(packed)) + packed
-    lists = pack(">III", len(packed), 2 * size, crc32(packed)) + packed
+    block = pack(">III", len(packed), size, checksum_of(packed)) + packed
+    lists = pack(">III", len(packed), 2 * size, checksum_of(packed)) + packed
     tracemalloc.start()
     assert code_of(MAGIC + block) is ErrorCode.BAD_RECORD
     assert code_of(MAGIC + lists) is ErrorCode.DAMAGED
@@ -521,3 +521,9 @@ def test_a_sink_that_raises_ends_the_capture_and_not_the_machine() -> None:
     with pytest.raises(OSError, match="full"):
         recorder.flush()
     assert list(read(b"".join(pieces))) == []
+
+
+def test_a_checksum_is_of_xxh3_however_the_bytes_are_cut() -> None:
+    data = bytes(range(256)) * 9
+    assert checksum_of(data) == int(xxhash.xxh3_64_hexdigest(data)[-8:], 16)
+    assert checksum_of(data[:5], b"", data[5:]) == checksum_of(data)

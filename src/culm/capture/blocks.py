@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count, groupby
 from struct import Struct
 from typing import NamedTuple, NoReturn
-from zlib import crc32
+
+import xxhash
 
 from culm.capture.compression import Compression, compress, decompress
 from culm.capture.errors import CaptureError, ErrorCode
@@ -82,12 +83,17 @@ def block_of(records: Sequence[bytes], compression: Compression = Compression.LZ
     if size >= _COMPRESSED_MIN and _is_worth_it(records, size):
         stored = compress(compression, b"".join(records), size - 1)
         if stored is not None:
-            return [_HEAD.pack(len(stored), size, crc32(stored)) + stored]
+            return [_HEAD.pack(len(stored), size, checksum_of(stored)) + stored]
     pieces = [b"".join(run) for _, run in groupby(records, _which_run())]
-    checksum = 0
+    return [_HEAD.pack(size, size, checksum_of(*pieces)) + pieces[0], *pieces[1:]]
+
+
+def checksum_of(*pieces: bytes) -> int:
+    """The low 32 bits of XXH3-64: a twentieth of the time of a CRC."""
+    state = xxhash.xxh3_64()
     for piece in pieces:
-        checksum = crc32(piece, checksum)
-    return [_HEAD.pack(size, size, checksum) + pieces[0], *pieces[1:]]
+        state.update(piece)
+    return state.intdigest() & 0xFFFFFFFF
 
 
 class BlockHead(NamedTuple):
@@ -114,7 +120,7 @@ def open_block(head: BlockHead, stored: bytes, compression: Compression) -> byte
     Raises `ValueError` if it is not as it was written, and `CaptureError`
     (``UNKNOWN_COMPRESSION``) if nothing here can decompress it.
     """
-    if crc32(stored) != head.checksum:
+    if checksum_of(stored) != head.checksum:
         raise ValueError("a block with a wrong checksum")
     if head.stored_size == head.size:
         return stored

@@ -34,7 +34,8 @@ def links(spec: MachineSpec, draw: Draw) -> None:
     events (as the spec normalises them) and no call of the script is refused.
     """
     stage = pick(spec.usage.stages, draw)
-    rng = Random(draw(st.integers(0, 1 << 32)))
+    seed = draw(st.integers(0, 1 << 32))
+    rng = Random(seed)
     options: dict[str, Any] = {
         "chunker": random_chunks(rng),
         "sizer": random_sizes(rng) if rng.random() < 0.5 else None,
