@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from culm.spark.blocks import (
     BACK,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy
     import pyarrow
 
-    Array = numpy.ndarray[Any, Any]
+    Array: TypeAlias = numpy.ndarray[Any, Any]
 
 #: The columns of rows that travel: ``rows`` are some of a block's, `_form` of ``width`` each.
 PACKED = (("log", "binary"), ("block", "bigint"), ("width", "int"), ("rows", "binary"))
