@@ -172,7 +172,7 @@ def _log(author: int, length: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _entries(archive: Path, count: int) -> list[bytes]:
-    """So many entries, from all files alike."""
+    """`count` entries, from all files alike."""
     entries: list[bytes] = []
     for path in sorted(archive.iterdir()):
         with path.open("rb") as file:

@@ -21,7 +21,6 @@ from culm.capture.records import (
     Step,
     called,
     fronts_of_call,
-    fronts_of_plain,
     in_state,
 )
 from culm.capture.redaction import SECRET_CALLS, Redact, without_secrets
@@ -110,7 +109,7 @@ class Recorder(Tape):
         elif self._payloads_out or name in _WRITTEN_BY_PARTS:
             super().note(on, name, arguments, {}, result)
         else:
-            fronts = fronts_of_plain(name, len(arguments))
+            fronts, _ = fronts_of_call(name, len(arguments), ())
             if self.waiting.note(SIX, fronts, (on, *arguments, result), b""):
                 self.hand_over()
 

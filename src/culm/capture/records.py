@@ -137,12 +137,6 @@ def fronts_of_call(
     return [*fronts, begun if keywords else begun + b"\xa0"], names
 
 
-@lru_cache(maxsize=4096)
-def fronts_of_plain(name: str, count: int) -> list[bytes]:
-    """The same for a call without keywords."""
-    return fronts_of_call(name, count, ())[0]
-
-
 SIX, SEVEN = b"\x86", b"\x87"
 """The heads of arrays of six and of seven items."""
 
