@@ -104,6 +104,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._family = family
         # Open proposals of the peer whose logs wait for a place, by their requests
         self._newcomers: OrderedDict[int, events.Proposed] = OrderedDict()
+        self._has_placed = False  # a log has got a place since they were looked through
         # Others that it has cancelled meanwhile, as they only told of its entries, or of a fork
         self._told_of: OrderedDict[LogKey, events.Proposed] = OrderedDict()
         # Logs of ours that wait for a place, because they have grown or have made way for the
@@ -244,10 +245,12 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """Give free places to logs that wait: the peer's, then ours."""
         while self._newcomers and self._logs.free():
             self._consider(self._newcomers.popitem(last=False)[1])
-        for event in list(self._newcomers.values()):
-            if event.proposal.log in self._logs:  # its log has got one for another reason
-                del self._newcomers[event.request_id]
-                self._consider(event)
+        if self._has_placed:
+            self._has_placed = False
+            for event in list(self._newcomers.values()):
+                if event.proposal.log in self._logs:  # its log has got one for another reason
+                    del self._newcomers[event.request_id]
+                    self._consider(event)
         while self._told_of and not self._newcomers and self._logs.free():
             self._consider(self._told_of.popitem(last=False)[1])
         while self._again and not self._newcomers and self._logs.free():
@@ -421,6 +424,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if not self._logs.free():
             self._refuse(log)
             return False
+        self._has_placed = True
         interest = self._interest
         ranged = want is not None and want.is_range  # beside the next entries, as ever
         wanted = interest.want if want is None or ranged else want
