@@ -39,7 +39,7 @@ def test_what_is_stored_counts_whatever_the_batches(batches: list[list[tuple[int
             for n, kind in batch
         ]
         before = known, vars(known).copy()
-        known, _ = known.step(EntriesStored(news))
+        known, _ = known.step(EntriesStored(news, 0))
         assert vars(before[0]) == before[1]
         for n, kind in batch:
             newest = max(newest, n)

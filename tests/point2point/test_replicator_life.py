@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -12,6 +13,7 @@ from replicator_support import (
     FETCH,
     KEEP,
     SERVE,
+    SMALL,
     End,
     World,
     key_of,
@@ -33,6 +35,7 @@ from culm.point2point.replication import (
     LogRefused,
     LogSynced,
     ReplicatorLimits,
+    Timing,
     Want,
     decisions,
 )
@@ -356,8 +359,8 @@ def check_crowd(
 def grow(seed: int, *, asks: bool = False) -> None:
     """Two nodes with few places; logs grow at any moment, even between two messages of one end.
 
-    `asks`: their users ask for logs and ranges by name meanwhile: ranges that the peer has, but
-    perhaps without a place for them.
+    `asks`: their users ask for logs and ranges by name meanwhile, and perhaps for entries that the
+    peer never gets: those wait for `progress_max_s`, and others with them, but not for ever.
     """
     rng = Random(seed)
     world = World(rng=rng, chunker=lambda size: rng.choice((3, 10, size)))
@@ -376,17 +379,18 @@ def grow(seed: int, *, asks: bool = False) -> None:
     logs = [key_of(news) for news in growing]
     while any(growing):
         if asks and rng.random() < 0.3:
-            asker, other = rng.sample(nodes, 2)
-            log = rng.choice(logs)
-            head = other.store.head(log)
-            want = rng.choice(WANTS) if head is not None and head.seqnum >= 3 else None
-            asker.end.machine.replicate(log, want)
+            rng.choice(nodes).end.machine.replicate(rng.choice(logs), rng.choice(WANTS))
         number = rng.randrange(len(growing))
         for _ in range(rng.randint(1, 3)):
             if growing[number]:
                 nodes[number % 2].add(growing[number].pop(0))
         world.run(rng.choice((0, 3, 10, 30)))
     world.wait(40)
+    carried = world.carried
+    world.wait(20)
+    assert world.carried - carried < 100  # none takes turns with another for ever
+    if asks:
+        world.wait(2 * 2 * Timing().progress_max_s)
     assert asks or same(*nodes)  # a sparse range leaves payloads out
     assert {node.store.head(log).seqnum for node in nodes for log in logs} == {12}
     assert all(settled(node.end) for node in nodes)
@@ -403,6 +407,27 @@ WANTS = [None, Want(first=1, last=3), Want(first=2, last=2, sparse=True)]
 @pytest.mark.parametrize("seed", seeds("REPLICATOR_GROWTH", 60, long=20000))
 def test_a_log_or_range_asked_for_by_name_keeps_nobody_out(seed: int) -> None:
     grow(seed, asks=True)
+
+
+def test_beside_a_range_that_the_peer_cannot_complete_others_are_told_and_come_later() -> None:
+    """It holds the one place of its side; a proposal for another log is answered all the same."""
+    begun, other = news_of((1,) * 2, log_id=1), news_of((1,) * 2, log_id=2)
+    world = World()
+    narrow = replace(SMALL, logs_max=1)
+    asker = world.node(store_of(begun), limits=narrow)
+    peer = world.node(store_of(begun))
+    cable = world.connect(asker, peer)
+    asker.end.machine.replicate(key_of(begun), Want(first=1, last=3))
+    world.wait(2)
+    for news in other:
+        peer.add(news)
+    world.wait(5)
+    refusals = [(event.log, event.reason) for event in cable.right.of(LogRefused)]
+    assert refusals == [(key_of(other), CancelReason.RESOURCE_LIMIT)]
+    assert not settled(asker.end)
+    world.wait(2 * Timing().progress_max_s)
+    assert asker.store.head(key_of(other)).seqnum == 2
+    assert settled(asker.end)
 
 
 @pytest.mark.parametrize("entries", [0, 2])

@@ -28,15 +28,22 @@ from culm.point2point.replication.steps import (
     Answered,
     Ask,
     Command,
+    EntriesStored,
     GivenUp,
     Happening,
     Input,
+    Notice,
     Offered,
     PayloadLost,
+    Prepare,
     Propose,
+    Purpose,
     Received,
     Rested,
+    RoomMade,
     Sent,
+    Step,
+    Unsent,
     Wanted,
 )
 from culm.wire.multihash import YAMF
@@ -85,6 +92,52 @@ def test_who_asks_meanwhile_is_answered_together() -> None:
     assert state.looking == (Happening.CHANGED, Wanted(Want()))
 
 
+def proposed() -> tuple[LogSync, Request]:
+    """A log whose next entries we have asked for."""
+    state, [ask] = told(known(), Happening.STARTED, Answered(Happening.LOOKED, NOTHING))
+    assert isinstance(ask, Ask)
+    state, [wish] = told(state, Answered(ask.question, NOTHING))
+    assert isinstance(wish, Propose)
+    request = Raw().connection.propose(wish.proposal)
+    return told(state, Sent(wish.purpose, request))[0], request
+
+
+def test_entries_are_news_for_a_request_other_than_the_one_they_came_in() -> None:
+    """The other may be the only one that is left by the time they are stored."""
+    state, request = proposed()
+    _, commands = told(state, EntriesStored(NEWS, request.request_id))
+    assert Notice.NEWS not in commands
+    _, commands = told(state, EntriesStored(NEWS, request.request_id + 1))
+    assert Notice.NEWS in commands
+
+
+def asked(commands: list[Command]) -> list[Purpose]:
+    """The proposals that are prepared."""
+    questions = [each.question for each in commands if isinstance(each, Ask)]
+    return [each.purpose for each in questions if isinstance(each, Prepare)]
+
+
+def test_a_proposal_that_got_no_credit_is_made_again_and_no_other() -> None:
+    """The peer has turned away the other one of the log, and has no more room since."""
+    state, request = proposed()
+    turned_away = Cancel(request_id=request.request_id, reason=CancelReason.RESOURCE_LIMIT)
+    state, commands = told(
+        state,
+        Cancelled(request_id=request.request_id, cancel=turned_away),
+        RequestEnded(request_id=request.request_id),
+        Wanted(Want(first=1, last=1)),
+    )
+    [ask] = commands
+    assert isinstance(ask, Ask)
+    state, [wish] = told(state, Answered(ask.question, NOTHING))
+    assert isinstance(wish, Propose)
+    state, _ = told(state, Unsent(wish.purpose, Step.GIVE_UP))
+    _, commands = told(state, RoomMade((Purpose.RANGE,)))
+    assert asked(commands) == [Purpose.RANGE]
+    _, commands = told(state, RoomMade())
+    assert asked(commands) == [Purpose.NEXT, Purpose.RANGE]
+
+
 @pytest.mark.parametrize("forks", [False, True])
 def test_steps_are_pure(monkeypatch: pytest.MonkeyPatch, forks: bool) -> None:
     step, seen = LogSync.step, Counter[type]()
@@ -112,12 +165,7 @@ def test_steps_are_pure(monkeypatch: pytest.MonkeyPatch, forks: bool) -> None:
 )
 def test_how_it_stands_with_the_next_entries_after_every_change(refused: bool, rests: bool) -> None:
     """Refused until something becomes available after all; at rest until wanted again."""
-    state, [ask] = told(known(), Happening.STARTED, Answered(Happening.LOOKED, NOTHING))
-    assert isinstance(ask, Ask)
-    state, [wish] = told(state, Answered(ask.question, NOTHING))
-    assert isinstance(wish, Propose)
-    request = Raw().connection.propose(wish.proposal)
-    state, _ = told(state, Sent(wish.purpose, request))
+    state, request = proposed()
     state = replace(state, refused=refused, rests=rests)
     defers = Cancel(request_id=request.request_id, reason=CancelReason.RESOURCE_LIMIT)
     finishes = replace(defers, reason=CancelReason.END_OF_RANGE)

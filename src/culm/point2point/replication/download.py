@@ -165,7 +165,7 @@ class _Batches:
     ) -> None:
         """Report the entries; the store may have had the payloads of those that came without."""
         log, news = self._log, list[Event]()
-        self._inputs.put(log, steps.EntriesStored(batch), news)
+        self._inputs.put(log, steps.EntriesStored(batch, self._request.request_id), news)
         missing = {entry.seqnum for entry, payload, staged in batch if payload is None or staged}
         uncertain = Intervals()
         for seqnum in sorted(missing):

@@ -317,7 +317,8 @@ class LogState:
     def _stored(self, stored: steps.EntriesStored) -> None:
         batch = stored.batch
         self._store_all(batch)
-        if len(self.under_way) > 1:  # the peer may want them in another request
+        # The peer may want them in another request.
+        if len(self.under_way) > 1 or stored.request_id not in self.under_way:
             self._do(steps.Notice.NEWS)
         self._tell_news()
         if not self.follows:  # there may be gaps before it

@@ -53,10 +53,17 @@ class LogSync(LogState):
     @property
     def settled(self) -> bool:
         """Whether nothing is under way that will end by itself."""
+        return self.settled_but_range and decisions.is_settled(Purpose.RANGE, self)
+
+    @property
+    def settled_but_range(self) -> bool:
+        """The same, but for a range that the peer has confirmed."""
         waits = (each.waits for each in self.theirs.values() if each.stage in _WAITS)
         if not self.loaded or any(waits):
             return False
-        return all(decisions.is_settled(purpose, self) for purpose in Purpose)
+        confirmed = self.ours[Purpose.RANGE].stage is Stage.OPEN
+        purposes = (each for each in Purpose if not (confirmed and each is Purpose.RANGE))
+        return all(decisions.is_settled(purpose, self) for purpose in purposes)
 
     @property
     def has_nothing_to_do(self) -> bool:
@@ -189,9 +196,6 @@ class LogSync(LogState):
                 for theirs in self._in(PeerStage.AWAITING_OURS):
                     if theirs.waits:
                         self._say(theirs.request, Answer.DEFER)
-            case steps.Happening.ROOM_MADE:
-                self._make_room(*Purpose)
-                self._propose_wanted()
             case steps.Happening.WITHDRAWN:
                 self.rests = not self.refused
                 self.ranges, self.lost = (), True  # they are remembered elsewhere; others may come
@@ -199,6 +203,10 @@ class LogSync(LogState):
                     self._end(ours.request, CancelReason.RESOURCE_LIMIT)
             case _:
                 self._look(happening)
+
+    def _has_room(self, made: steps.RoomMade) -> None:
+        self._make_room(*made.purposes)
+        self._propose_wanted()
 
     def _user_wants(self, wanted: steps.Wanted) -> None:
         want = wanted.want
@@ -574,6 +582,7 @@ class LogSync(LogState):
         steps.Rested: _rested,
         steps.Received: _received,
         steps.Passed: LogState._passed,
+        steps.RoomMade: _has_room,
         steps.EntriesStored: LogState._stored,
         steps.PayloadStored: LogState._payload_stored,
         steps.PayloadLost: LogState._payload_lost,

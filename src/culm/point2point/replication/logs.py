@@ -204,9 +204,11 @@ class Logs:
         # Logs that try again when there is room.  In a plain dict, keys taken from the front would
         # be passed over every time after that.
         self._deferred: OrderedDict[LogKey, None] = OrderedDict()
-        self._crowded: OrderedDict[LogKey, None] = OrderedDict()  # those that got no credit
+        # Proposals that got no credit; of the same log others may have been turned away.
+        self._crowded: OrderedDict[tuple[LogKey, Purpose], None] = OrderedDict()
         self._served: set[LogKey] = set()  # had some since the last time that others got none
-        self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were
+        self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were,
+        self._in_ranges: dict[LogKey, None] = {}  # and those of which only a range may be due
 
     def __contains__(self, log: LogKey) -> bool:
         return log in self.states
@@ -255,8 +257,10 @@ class Logs:
     def _leave(self, log: LogKey) -> None:
         del self.states[log]
         self._served.discard(log)
-        for kept in (self._unsettled, self._deferred, self._crowded):
+        for kept in (self._unsettled, self._in_ranges, self._deferred):
             kept.pop(log, None)
+        for purpose in Purpose:
+            self._crowded.pop((log, purpose), None)
         self.made_way = True
 
     # Steps.
@@ -290,7 +294,7 @@ class Logs:
                 for request_id in self.states[log].under_way:
                     self.transfers.tell_news(request_id)
             case steps.Notice.ROOM:
-                _ = self._retry_first(self._crowded) or self._retry_first(self._deferred)
+                _ = self._retry_crowded() or self._retry_deferred()
             case steps.Notice.TURNED_AWAY:
                 self._deferred[log] = None
             case steps.Propose():
@@ -357,9 +361,19 @@ class Logs:
     @property
     def settled(self) -> bool:
         """Whether all logs are settled; each is checked after something has happened to it."""
+        in_ranges, states = self._in_ranges, self.states
+        while in_ranges and states[next(reversed(in_ranges))].settled:
+            in_ranges.popitem()
+        return self.settled_but_ranges and not in_ranges
+
+    @property
+    def settled_but_ranges(self) -> bool:
+        """The same, but for ranges that the peer has confirmed: it may lack a part of them."""
         unsettled, states = self._unsettled, self.states
-        while unsettled and states[next(reversed(unsettled))].settled:
-            unsettled.popitem()
+        while unsettled and (state := states[next(reversed(unsettled))]).settled_but_range:
+            log, _ = unsettled.popitem()
+            if state.ranges:
+                self._in_ranges[log] = None
         return not unsettled
 
     def go_on(self) -> None:
@@ -382,7 +396,7 @@ class Logs:
         self.wishes = Queue()
         self._served.clear()
         for log, wish in wishes:
-            self._crowded[log] = None
+            self._crowded[log, wish.purpose] = None
             self.tell(log, steps.Unsent(wish.purpose, Step.GIVE_UP))
 
     def make_room(self, *, patient: bool = True, wanted: int = 0) -> None:
@@ -410,7 +424,7 @@ class Logs:
     def retry_crowded(self) -> None:
         """There is credit: make the proposals that were refused for lack of it."""
         for _ in range(self._connection.proposal_credit):
-            if not self._retry_first(self._crowded):
+            if not self._retry_crowded():
                 break
 
     def retry(self, log: LogKey) -> None:
@@ -418,13 +432,21 @@ class Logs:
         if log in self._deferred:
             del self._deferred[log]
             if self.states[log].deferred:
-                self.tell(log, steps.Happening.ROOM_MADE)
+                self.tell(log, steps.RoomMade())
 
-    def _retry_first(self, waiting: OrderedDict[LogKey, None]) -> bool:
-        """Let the first of those that wait try again; whether there was one."""
-        while waiting:
-            log, _ = waiting.popitem(last=False)
-            if self.states[log].deferred:
-                self.tell(log, steps.Happening.ROOM_MADE)
+    def _retry_crowded(self) -> bool:
+        """Make the first proposal again that got no credit; whether there was one."""
+        while self._crowded:
+            (log, purpose), _ = self._crowded.popitem(last=False)
+            if self.states[log].ours[purpose].is_turned_away:
+                self.tell(log, steps.RoomMade((purpose,)))
                 return True
+        return False
+
+    def _retry_deferred(self) -> bool:
+        """Let the first log that the peer has turned away try again; whether there was one."""
+        if self.turned_away:
+            log, _ = self._deferred.popitem(last=False)
+            self.tell(log, steps.RoomMade())
+            return True
         return False

@@ -222,7 +222,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if not (self._quiet.lasts and self._is_quiet()):
             return None
         self._quiet.settle()
-        if self._transfers.keep_entries():
+        settled = self._logs.settled
+        if settled and self._transfers.keep_entries():
             self._quiet.begin_anew()
             return self.next_event()
         if self._logs.wishes or self._logs.turned_away or self._without_place:
@@ -232,7 +233,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 return self.next_event()
         # An answer, however late, lets it settle anew.
         awaits = any(request.unanswered for request in self.connection.requests.values())
-        return None if awaits else Settled()
+        return Settled() if settled and not awaits else None
 
     # Logs without a place.
 
@@ -306,7 +307,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if self._early is not None or self._work.load or self.connection.inside:
             return False
         # The next answer of the peer may bring credit for a proposal that waits.
-        return not (logs.wishes and logs.leaving) and logs.settled
+        return not (logs.wishes and logs.leaving) and logs.settled_but_ranges
 
     def _store_is_behind(self) -> bool:
         limits, work = self._limits, self._work

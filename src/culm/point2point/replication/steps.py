@@ -197,7 +197,6 @@ class Happening(Enum):
     LOOKED = "the store tells the state of the log"
     CHANGED = "another writer has changed the store"
     QUEUED = "there is no credit for a proposal of ours yet"
-    ROOM_MADE = "the peer may have room again"
     WITHDRAWN = "it makes way for another, as it only waits (`LogSync.only_waits`)"
     WRITE_BEGUN = "entries are on their way into the store"
     WRITE_ENDED = "they are there, or will not be"
@@ -248,10 +247,17 @@ class Passed(NamedTuple):
     seqnum: int
 
 
+class RoomMade(NamedTuple):
+    """There may be room again for our proposals of these purposes."""
+
+    purposes: Sequence[Purpose] = tuple(Purpose)
+
+
 class EntriesStored(NamedTuple):
-    """The entries of a batch are in the store."""
+    """The entries of a batch are in the store; they have come in the request of that id."""
 
     batch: Sequence[NewEntry]
+    request_id: int
 
 
 class PayloadStored(NamedTuple):
@@ -332,6 +338,7 @@ Input: TypeAlias = (
     | Rested
     | Received
     | Passed
+    | RoomMade
     | EntriesStored
     | PayloadStored
     | PayloadLost
