@@ -290,6 +290,18 @@ def test_a_log_that_its_server_cannot_read_holds_up_no_other(kind: type[Effect],
     assert head is None or head.seqnum < 3
 
 
+def test_an_entry_of_a_range_is_not_stored_without_its_payload_because_that_is_slow() -> None:
+    """Quiet counts for others that need room, and not for the range itself."""
+    news = news_of((500,), log_id=1)
+    world = World()
+    server, client = world.node(store_of(news)), world.node(interest=Interest(want=None))
+    cable = world.connect(client, server)
+    cable.left.machine.replicate(key_of(news), Want(first=1, last=1))
+    run_without(world, cable.right, key_of(news), ReadPayload)
+    assert not cable.left.of(EntryStored)
+    assert not settled(cable.left)
+
+
 def test_canary_a_request_that_waits_for_news_keeps_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
