@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import product
 from typing import TypeAlias
 
@@ -644,6 +645,18 @@ def test_who_asks_again_with_the_id_of_a_broken_session_has_forgotten_it():
     peer.connection.advance(0.0)
     peer.connection.advance(Timing().progress_max_s - 1)
     assert len(peer.connection.sessions) == 1
+
+
+def test_a_broken_session_whose_id_is_taken_again_leaves_nothing_behind():
+    peer = Peer()
+    peer.meet()
+    peer.connection.advance(0.0)
+    for _ in range(100):
+        peer.accept(0, 1, *ONE)
+        peer.tell(Have(0, ()))
+    gc.collect()
+    kept = [each for each in gc.get_objects() if isinstance(each, Session)]
+    assert len(kept) < 100
 
 
 def test_broken_sessions_have_as_many_places_as_others_and_no_more():

@@ -292,7 +292,7 @@ class Sessions:
             same_schemas = None
         same_id = self._by_id.get(session_id)
         if same_id is not None and same_id.local is SideState.BROKEN:
-            self._remove(same_id)  # the peer has forgotten that one, or does not know it yet
+            self._forget(same_id)  # the peer has forgotten that one, or does not know it yet
             self._give_up(session_id)
             same_id = None
         crossing = {each: None for each in (same_schemas, same_id) if each is not None}
