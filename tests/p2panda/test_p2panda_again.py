@@ -231,6 +231,23 @@ def test_a_live_session_goes_on_until_the_one_that_replaces_it_is_live(spoiling:
     assert requests(victim) == [(SCHEMA, OTHER)]
 
 
+@pytest.mark.parametrize("spoiling", SPOILING)
+def test_a_session_about_less_that_gets_live_takes_the_place_of_none(spoiling: list[Message]):
+    """The pause after one about everything goes on."""
+    victim = Victim(asks=True)
+    victim.machine.advance(0.0)
+    victim.machine.announce((SCHEMA, OTHER), timestamp=2)
+    victim.tell(Announce(1, (SCHEMA, OTHER)))
+    victim.tell(SyncRequest(9, 1, (SCHEMA,)), *spoiling)
+    victim.tell(Reconcile(9, EmptySet(False)), SyncDone(9, True))
+    sessions = victim.machine.connection.sessions
+    assert (9, SessionState.LIVE) in [(each.session_id, each.state) for each in sessions]
+    assert requests(victim) == [(SCHEMA, OTHER)]
+    victim.machine.advance(1.0)
+    victim.run()
+    assert requests(victim) == [(SCHEMA, OTHER)]
+
+
 def test_each_pause_is_twice_as_long_as_the_one_before_up_to_the_longest():
     timing = Timing(pause_min_s=2.0, pause_max_s=7.0)
     asker, _ = replicators(mode=Mode.LOG_HEIGHT, timing=timing)

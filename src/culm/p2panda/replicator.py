@@ -298,8 +298,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             case RequestDropped():
                 self._make_room(event.session_id)
             case SessionLive() if event.session_id in self._exchanges:
-                self._exchanges[event.session_id].live()
-                self._pauses.reset()
+                exchange = self._exchanges[event.session_id]
+                exchange.live()
+                if exchange not in self._outdated():  # else there is more to ask for
+                    self._pauses.reset()
                 self._leave_outdated()
                 self._leave_for_room()
             case _:
