@@ -12,7 +12,16 @@ from test_p2panda_late import FORGED
 
 from culm.effects import Answer
 from culm.machine import Closed
-from culm.p2panda import ErrorCode, Mode, ReplicatorLimits, SessionEnded, SessionLive, Timing
+from culm.p2panda import (
+    ErrorCode,
+    Limits,
+    Mode,
+    ReplicatorLimits,
+    RequestedAgain,
+    SessionEnded,
+    SessionLive,
+    Timing,
+)
 from culm.p2panda.messages import (
     Announce,
     EmptySet,
@@ -246,6 +255,25 @@ def test_a_session_about_less_that_gets_live_takes_the_place_of_none(spoiling: l
     victim.machine.advance(1.0)
     victim.run()
     assert requests(victim) == [(SCHEMA, OTHER)]
+
+
+@pytest.mark.parametrize("both_ask", [False, True])
+def test_where_our_have_would_be_too_long_ranges_are_compared(both_ask: bool):
+    """A line that stood still has made the asking side ask for heights."""
+    few = ReplicatorLimits(connection=Limits(logs_max=12))
+    again = 0
+    for turns in range(6):
+        line = Line(Mode.SET_RECONCILIATION, both_ask=both_ask, asker=few)
+        for number in range(9):
+            line.nodes[0].create(m=number)
+        for _ in range(turns):
+            line.turn()
+        line.wait(31.0)
+        line.go_on()
+        assert line.equal, turns
+        assert len(line.told(SessionLive)) == 2, turns
+        again += len(line.told(RequestedAgain))
+    assert again
 
 
 def test_each_pause_is_twice_as_long_as_the_one_before_up_to_the_longest():
