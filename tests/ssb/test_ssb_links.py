@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from peer_support import Node, connect, feed_of, packet, run
+from peer_support import Node, connect, feed_of, packet, packets, run
 
 from culm.ssb import ebt, history, muxrpc
 from culm.ssb.ebt import SessionEnded, SessionOpened, SessionRole
@@ -210,6 +210,19 @@ def test_a_peer_that_reads_nothing_is_asked_for_no_more_feeds() -> None:
     assert not link.closed
     assert link.rpc.unsent_size < 3000
     assert link.data_to_send().count(b"createHistoryStream") > 4
+
+
+def test_questions_that_wait_for_answers_to_be_taken_are_answered() -> None:
+    """A flood of packets, each with a larger answer, that comes in one piece."""
+    alice = Node("alice")
+    link = accept(alice, "mallory")
+    alice.take(link)
+    count = 5_000
+    flood = b"".join(packet(number, b"x", flags=2) for number in range(1, count + 1))
+    link.receive_data(flood + packet(count + 1, {"name": ["manifest"], "args": []}, flags=2))
+    answers = packets(alice.take(link))
+    assert [-number for _, number, _ in answers if number < 0] == list(range(1, count + 2))
+    assert not link.closed
 
 
 @pytest.mark.parametrize("stuck", [0, 1, 5, 20])

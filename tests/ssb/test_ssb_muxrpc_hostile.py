@@ -266,6 +266,35 @@ class TestFloods:
         assert 1000 <= len(waiting) < 1000 + 2 * len(waiting) / len(sizes)
         assert machine.read_size() == 1000
 
+    def test_packets_wait_in_their_small_size_for_answers_that_nobody_takes(self) -> None:
+        """As many bytes as are read at once hold 26,000 packets, each with a large answer."""
+        machine = connection()
+        count = machine.read_size() // 10
+        flood = b"".join(packet(number, b"x", stream=False) for number in range(1, count + 1))
+        with growth_below(1 << 20):
+            machine.receive_data(flood)
+            assert events(machine) == []
+        assert machine.read_size() == 0
+        assert machine.is_held_up
+        answers = b""
+        while data := machine.data_to_send(10_000):
+            answers += data
+            assert events(machine) == []
+        assert answers.count(b"message") == count
+        assert machine.read_size() > 0
+        assert not machine.is_held_up
+
+    def test_packets_that_waited_are_taken_at_the_end_of_the_bytes(self) -> None:
+        machine = connection(answers_max=1)
+        for number in range(1, 10):
+            machine.receive_data(packet(number, b"x", stream=False))
+        machine.receive_data(packet(10, ASYNC, stream=False))
+        assert events(machine) == []
+        machine.receive_eof()
+        call, closed = events(machine)
+        assert isinstance(call, CallReceived)
+        assert isinstance(closed, Closed)
+
     def test_null_frames(self) -> None:
         machine = connection()
         machine.receive_data(packet(1, DUPLEX))

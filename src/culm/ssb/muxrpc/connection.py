@@ -145,11 +145,20 @@ class Connection(StreamBase[ConnectionEvent]):
         """Bytes of a packet that has come in part."""
         return self._inbox.size
 
-    def read_size(self) -> int:
-        room = self._limits.answers_size_max - self._sender.answers_size
-        if self._sender.answers > self._limits.answers_max or room <= 0:
+    @property
+    def is_held_up(self) -> bool:
+        """Whether packets that have come wait until the peer takes answers."""
+        return bool(self._inbox.size) and not self._answers_room
+
+    @property
+    def _answers_room(self) -> int:
+        """Bytes of answers for which there is room."""
+        if self._sender.answers > self._limits.answers_max:
             return 0
-        return min(room, super().read_size())
+        return max(0, self._limits.answers_size_max - self._sender.answers_size)
+
+    def read_size(self) -> int:
+        return min(self._answers_room, super().read_size())
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         data = super().data_to_send(size_max)
@@ -175,6 +184,8 @@ class Connection(StreamBase[ConnectionEvent]):
         if self._table.given_up:
             return CallEnded(number=self._table.given_up.popleft())
         while (header := peek_header(self._inbox)) is not None:
+            if self._sender.answers and not (self._answers_room or self._eof or self._closing):
+                return None  # a small packet may have a large answer
             if not header.size and self._inbox.peek(HEADER_SIZE) == GOODBYE:
                 self._inbox.consume(HEADER_SIZE)
                 if not self._closing:

@@ -24,8 +24,9 @@ class Limits:
         Calls of the peer that we have ended and it has not, about 300 bytes each, and as many that
         were refused, about 100 bytes each.  If there are more, the oldest count as over.
     answers_max
-        Answers that the peer has not taken: ends, refusals, and replies to its async calls.
-        `read_size()` is 0 while there are more.
+        Answers that the peer has not taken: ends, refusals, and replies to its async calls, about
+        250 bytes each and their bodies.  While there are more `read_size()` is 0, and packets that
+        have come wait.
     answers_size_max
         Bytes of such answers, and also the bytes to read at a time.  An answer may be larger than
         its cause, by some hundred bytes.

@@ -172,6 +172,7 @@ class PeerLink:
     def data_to_send(self, size_max: int | None = None) -> bytes:
         check_size_max(size_max)
         parts: list[bytes] = []
+        was_held_up = self.rpc.is_held_up
         while size_max is None or size_max > 0:
             self._links.fill(self)
             data = self._machine.data_to_send(size_max)
@@ -182,6 +183,8 @@ class PeerLink:
                 size_max -= len(data)
         if parts:
             self.liveness.taken(self._links.time.now)
+            if was_held_up:
+                self._links.wake(self)
         return b"".join(parts)
 
     def close(self) -> None:
