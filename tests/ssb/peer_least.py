@@ -9,6 +9,7 @@ tree are kept, and dialled again when they end.
 from __future__ import annotations
 
 from dataclasses import fields
+from math import inf
 from random import Random
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ from peer_support import Node, connect, feed_of, packet, run
 from culm import ssb
 from culm.ssb import ebt, history, muxrpc
 from culm.ssb.ebt import SessionRole
-from culm.ssb.peer import Limits, PeerLink, Settings
+from culm.ssb.peer import Limits, PeerLink, Settings, Timing
 
 # By then all have everything, including later messages. Where feeds are asked for one by one from a
 # peer with a single place, all but one are refused at a time: `retry_s` for each of six feeds, on
@@ -58,6 +59,7 @@ class Least:
             "settings": Settings(
                 speaks_ebt=self.rng.random() < 0.7, asks_as_server=self.rng.random() < 0.3
             ),
+            "timing": Timing(ping_s=self.rng.choice([inf, 20.0])),
         }
 
     def _least(self, limits: Any, *apart: str) -> dict[str, int]:

@@ -489,6 +489,8 @@ class Conversation:
             case history.METHOD:
                 self.exchange.history_asked()
                 self.exchange.made_history().open(event)
+            case ("gossip", "ping") | ("blobs", "createWants") if self._rpc.is_full:
+                call.fail("too many calls")  # as it stays open, no feed could be asked for
             case ("gossip", "ping"):
                 self._pings[call.number] = Ping(call)
             case ("blobs", "createWants"):
