@@ -25,17 +25,23 @@ class Peer:
     """
 
     def __init__(
-        self, *, yields: bool = True, limits: Limits | None = None, timing: Timing | None = None
+        self,
+        *,
+        yields: bool = True,
+        dialect: Dialect = Dialect.SEED,
+        limits: Limits | None = None,
+        timing: Timing | None = None,
     ) -> None:
         ids = (b"a", b"b") if yields else (b"b", b"a")
         self.limits = limits or Limits()
         self.connection = Connection(
             local_peer=ids[0],
             remote_peer=ids[1],
+            dialect=dialect,
             limits=self.limits,
             timing=timing or Timing(),
         )
-        self.codec = Codec(dialect=Dialect.SEED, limits=Limits())
+        self.codec = Codec(dialect=dialect, limits=Limits())
 
     def tell(self, *messages: Message) -> list[Event]:
         """The events after these messages of the peer."""

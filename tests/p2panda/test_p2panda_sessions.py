@@ -685,6 +685,15 @@ def test_a_peer_that_spoils_sessions_is_cut_off():
     assert closed.error.code is ErrorCode.TOO_MANY_FAULTS
 
 
+def test_a_peer_that_spoils_sessions_with_one_id_is_cut_off():
+    peer = Peer(limits=Limits(faults_max=3))
+    peer.meet()
+    events: list[object] = []
+    for _ in range(8):
+        events += peer.tell(SyncRequest(0, 1, ONE), Have(0, ()))
+    assert isinstance(events[-1], Closed)
+
+
 def test_messages_of_no_session_are_faults_but_for_a_last_word():
     peer = Peer(limits=Limits(faults_max=3))
     assert peer.tell(*[SyncDone(n, False) for n in range(10)]) == []
@@ -831,6 +840,31 @@ def test_an_answer_to_a_request_that_gave_way_is_no_fault(renumbered: bool):
         == [MessageIgnored(session_id=0)] * 2
     )
     assert peer.said() == [SyncDone(0, False)], "it would wait for us"
+
+
+@pytest.mark.parametrize("asked_between", [False, True])
+def test_in_the_dialect_of_aquadoggo_a_late_answer_spoils_no_request(asked_between: bool):
+    """The line stood still: both requests of ours, with one id, are answered at once."""
+    peer = Peer(
+        yields=False,
+        dialect=Dialect.AQUADOGGO,
+        timing=Timing(answer_max_s=5.0),
+        limits=Limits(faults_max=0),
+    )
+    peer.meet()
+    peer.connection.advance(0.0)
+    peer.connection.request(ONE, mode=Mode.LOG_HEIGHT)
+    peer.connection.advance(5.0)
+    peer.connection.advance(1000.0)
+    if asked_between:
+        peer.tell(SyncRequest(0, 0, ONE), SyncDone(0, False))
+        peer.connection.session(0).finish()
+    peer.events()
+    peer.connection.request(ONE, mode=Mode.LOG_HEIGHT)
+    *_, ended = peer.tell(Have(0, ()), SyncDone(0, False), Have(0, ()))
+    assert isinstance(ended, SessionEnded)
+    assert ended.error is not None
+    assert ended.error.code is ErrorCode.GIVEN_UP
 
 
 def test_an_answer_to_a_request_that_the_peer_had_ended_is_no_fault():

@@ -272,6 +272,7 @@ class Sessions:
         session = Session(
             self._new_id(), self, mode=mode, schema_ids=schema_ids, requested_by_us=True
         )
+        session.is_doubtful = session.session_id in self._given_up
         self._keep(session)
         self._ask(session)
         return session
@@ -293,7 +294,8 @@ class Sessions:
         same_id = self._by_id.get(session_id)
         if same_id is not None and same_id.local is SideState.BROKEN:
             self._forget(same_id)  # the peer has forgotten that one, or does not know it yet
-            self._give_up(session_id)
+            if not same_id.is_doubtful:
+                self._give_up(session_id)
             same_id = None
         crossing = {each: None for each in (same_schemas, same_id) if each is not None}
         reason = self._reason_against(crossing, same_schemas)
@@ -301,7 +303,6 @@ class Sessions:
             return RequestIgnored(session_id=session_id, reason=reason)
         session = Session(session_id, self, mode=mode, schema_ids=schema_ids, requested_by_us=False)
         session.is_doubtful = session_id in self._given_up
-        self._given_up.pop(session_id, None)
         for each in crossing:
             self._remove(each)
             self._give_up(each.session_id, told=self._reuses_ids)  # a word might hit the next one
@@ -499,6 +500,7 @@ class Sessions:
         its own: then it has given this session up.
         """
         if session.is_doubtful:
+            self._given_up.pop(session.session_id, None)
             error = RemoteProtocolError(ErrorCode.GIVEN_UP, f"session {session.session_id}")
         else:
             self.count_fault()
