@@ -38,6 +38,7 @@ cdef enum:
     # about 500 bytes on it is a little faster without doing that.)  For SHA-256 it always is:
     # libsodium's is no faster than OpenSSL's with its call, and OpenSSL knows the instructions.
     BLAKE2B_LARGE = 2048
+    COPY_MAX = 512
 
 BLAKE2B = BLAKE2B_KIND
 BLAKE3 = BLAKE3_KIND
@@ -126,6 +127,8 @@ def hash_many(int function, data, offsets, bytes prefix not None):
     cdef int64_t end
     if function == BLAKE2B_KIND and hash_blake2b != NULL:
         end = blake2b_many(column, target, prefix_size)
+    elif function == BLAKE3_KIND:
+        end = blake3_many(column, target, prefix_size)
     else:
         end = call_many(column, target, prefix_size, size, HASHES[function])
     if end < 0:
@@ -135,10 +138,16 @@ def hash_many(int function, data, offsets, bytes prefix not None):
     return hashes
 
 
+cdef inline object message_at(Column column, int64_t start, int64_t end):
+    """One message, in a copy if that is cheaper than a view."""
+    if end - start < COPY_MAX:
+        return copied(column.data + start, end - start)
+    return PyMemoryView_FromMemory(<char *>column.data + start, end - start, PyBUF_READ)
+
+
 cdef int put_digest(uint8_t *target, hash, Column column, int64_t start, int64_t end) except -1:
     """Hash one message by calling `hash`."""
-    message = PyMemoryView_FromMemory(<char *>column.data + start, end - start, PyBUF_READ)
-    cdef bytes digest = hash(message).digest()
+    cdef bytes digest = hash(message_at(column, start, end)).digest()
     memcpy(target, <const uint8_t *>PyBytes_AS_STRING(digest), PyBytes_GET_SIZE(digest))
     return 0
 
@@ -155,6 +164,27 @@ cdef int64_t call_many(
         target += prefix_size
         put_digest(target, hash, column, start, end)
         target += size
+        start = end
+    return end
+
+
+cdef int64_t blake3_many(Column column, uint8_t *target, Py_ssize_t prefix_size) except -2:
+    """One hasher for all, since to make one costs as much as to hash some hundred bytes."""
+    hasher = blake3()
+    update, finish, reset = hasher.update, hasher.digest, hasher.reset
+    cdef int64_t start = column.start(), end = start
+    cdef Py_ssize_t index
+    cdef bytes digest
+    for index in range(column.count):
+        end = column.stop(index, start)
+        if end < 0:
+            break
+        update(message_at(column, start, end))
+        digest = finish()
+        reset()
+        target += prefix_size
+        memcpy(target, <const uint8_t *>PyBytes_AS_STRING(digest), 32)
+        target += 32
         start = end
     return end
 
