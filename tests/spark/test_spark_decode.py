@@ -22,7 +22,7 @@ from culm.spark.decode import (
     verify_entries,
 )
 from culm.spark.errors import ColumnError
-from culm.spark.reasons import names, reasons_of
+from culm.spark.reasons import bits, names, reasons_of
 from culm.wire.errors import DecodeError
 from culm.wire.multihash import YAMF, YASMF
 
@@ -173,3 +173,22 @@ def test_what_is_repeated_in_a_batch_is_verified_once(monkeypatch):
         assert (reasons != 0) == (at > 2), at
         assert hash == (None if at == 4 else YASMF.hash(rows[at].entry))
     assert len(plain) == 2
+
+
+@pytest.mark.parametrize("kind", ["binary", "large_binary"])
+def test_entries_are_copies_only_if_all_of_them_is_equal(kind):
+    """Most are told apart by their last bytes."""
+    pyarrow = pytest.importorskip("pyarrow")
+    one, other = (row.entry for row in honest_log(1, 2))
+    forged = other[:-8] + one[-8:]
+    work = batch_mapper("YASMF", ["entry"], [], [name for name, _ in VERIFIED])
+    for entries in ([one, other], [one, other, forged], [forged, one, forged], [one, b"", b"?"]):
+        column = pyarrow.array(entries, getattr(pyarrow, kind)())
+        [found] = work(iter([pyarrow.record_batch({"entry": column})]))
+        known = {one: (YASMF.hash(one), 0), other: (YASMF.hash(other), 0)}
+        unsigned = {forged: (YASMF.hash(forged), bits(Reason.BAD_SIGNATURE))}
+        malformed = dict.fromkeys((b"", b"?"), (None, bits(Reason.MALFORMED)))
+        verdicts = zip(
+            *(found.column(name).to_pylist() for name in ("hash", "reasons")), strict=True
+        )
+        assert list(verdicts) == [(known | unsigned | malformed)[each] for each in entries]

@@ -233,10 +233,13 @@ class Rows:
         import pyarrow
         from pyarrow import compute
 
+        given = "fault" in self._batch.schema.names
         codes = numpy.where(self._absent, len(WireErrorCode) + 1, self._codes)
+        if given and not codes.any():
+            return self._batch.column("fault")
         known = [None, *(code.name for code in WireErrorCode), NO_ENTRY]
         found = pyarrow.array(known, pyarrow.string()).take(pyarrow.array(codes))
-        if "fault" in self._batch.schema.names:
+        if given:
             return compute.call_function("coalesce", [self._batch.column("fault"), found])
         return found
 
