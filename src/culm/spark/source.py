@@ -44,7 +44,7 @@ from culm.spark.partitions import names_in, values_of
 from culm.spark.reading import ROWS, read_split, rest_of
 from culm.spark.splits import Split, pack
 from culm.spark.verifying import SIZES, verified, verified_columns
-from culm.spark.workers import Batches, settled
+from culm.spark.workers import Batches, freeze, settled
 from culm.spark.writing import commit_partitions, write_partition
 from culm.wire.json import read_json
 
@@ -268,6 +268,10 @@ def _data_source() -> Any:
 
     class Source(DataSource):
         """culm's archive files."""
+
+        def __init__(self, options: dict[str, str]) -> None:
+            super().__init__(options)
+            freeze()
 
         @classmethod
         def name(cls) -> str:

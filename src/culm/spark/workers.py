@@ -20,10 +20,10 @@ def settled(batches: Batches) -> Batches:
     which stay as long as the process: 20 to 30 ms, for nothing.
     """
     yield from batches
-    _freeze()
+    freeze()
 
 
 @cache
-def _freeze() -> None:
-    # Once: what is garbage at that moment stays, too.
+def freeze() -> None:
+    """Let the collector pass by what is there; once, since garbage of that moment stays, too."""
     gc.freeze()
