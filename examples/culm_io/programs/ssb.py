@@ -346,6 +346,7 @@ def run(options: argparse.Namespace, path: Path) -> None:
         key = load_key(path, create=True)
         me = feed_id_of(bytes(key.verify_key))
         with closing(SsbPlacedStore(path, me=me, restored=options.restored)) as placed:
+            placed.check_own()
             asyncio.run(serve())
 
 
@@ -362,7 +363,13 @@ def show_messages(options: argparse.Namespace, path: Path) -> None:
         found = store.messages(options.feed)
     if not found:
         raise AbsentError(f"{path}: there are no messages of {options.feed}")
-    for data in found:
+    for number, data in enumerate(found, 1):
+        try:
+            message = read_message(data)
+        except MessageError as error:
+            raise ImpossibleError(f"{path}: message {number} is damaged: {error}") from error
+        if message.sequence != number or not message.verify():
+            raise ImpossibleError(f"{path}: message {number} is damaged")
         print(json.dumps(json.loads(data)))
 
 

@@ -24,7 +24,13 @@ from culm.bamboo.store import LogStore
 from culm.wire.multihash import HashFamily
 from culm_io.stores.columns import column as _column
 from culm_io.stores.columns import number as _number
-from culm_io.stores.files import BUSY_TIMEOUT_S, FileStore, refuse_other_files, write_ahead
+from culm_io.stores.files import (
+    BUSY_TIMEOUT_S,
+    FileStore,
+    check_schema,
+    refuse_other_files,
+    write_ahead,
+)
 
 __all__ = ["CHUNK_SIZE", "SqliteStore", "StoreFileError"]
 
@@ -130,12 +136,23 @@ class SqliteStore(FileStore, LogStore):
         )
         return [LogKey(author, _number(log_id)) for author, log_id in rows]
 
+    def check_file(self) -> None:
+        """Raise `StoreFileError` if SQLite finds the file damaged; takes time with its size."""
+        if (found := self._database.value("PRAGMA integrity_check(1)")) != "ok":
+            raise StoreFileError(f"the store is damaged: {found.splitlines()[-1]}")
+
     def head(self, log: LogKey) -> Head | None:
-        return self._read_head(
+        """See `LogStore.head`.  Raises `StoreFileError` if that entry is gone from the file."""
+        head = self._read_head(
             "SELECT seqnum, encoded, hash FROM logs JOIN entries ON entries.log = logs.id"
             " WHERE logs.id = ? AND seqnum = head",
             log,
         )
+        lost = "SELECT head FROM logs WHERE id = ?"
+        if head is None and self._database.value(lost, (self._log(log),)):
+            name = f"{log.author.hex()}/{log.log_id}"
+            raise StoreFileError(f"the store is damaged: the last entry of log {name} is gone")
+        return head
 
     def newest(self, log: LogKey) -> Head | None:
         return self._read_head(
@@ -458,6 +475,7 @@ class _Database:
             raise StoreFileError(f"{path}: {error}") from None
 
     def _prepare(self, family: str, *, durable: bool) -> None:
+        check_schema(self._connection)
         # An empty file may be a store whose making was cut short, so it is not refused.
         if self._is_new():
             self.execute("PRAGMA page_size = 16384")

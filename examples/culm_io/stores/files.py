@@ -10,7 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["BUSY_TIMEOUT_S", "FileStore", "is_held", "refuse_other_files", "write_ahead"]
+__all__ = [
+    "BUSY_TIMEOUT_S",
+    "FileStore",
+    "check_schema",
+    "is_held",
+    "refuse_other_files",
+    "write_ahead",
+]
 
 _MAGIC = b"SQLite format 3\0"
 _PAUSE_S = 0.01
@@ -29,6 +36,14 @@ def refuse_other_files(path: Path | str) -> None:
     with open(path, "rb") as file:
         if file.read(len(_MAGIC)) not in (b"", _MAGIC):
             raise sqlite3.DatabaseError("file is not a database")
+
+
+def check_schema(connection: sqlite3.Connection) -> None:
+    """Raise `sqlite3.DatabaseError` unless the tables' definitions can be read."""
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except UnicodeDecodeError as error:  # names in them, which SQLite wants to tell us
+        raise sqlite3.DatabaseError("malformed database schema") from error
 
 
 def write_ahead(connection: sqlite3.Connection) -> None:

@@ -39,7 +39,13 @@ from culm.p2panda.heights import Height, RangeTrees
 from culm.p2panda.store import DocumentState, OperationStore
 from culm.reconcile.monoids import DEFAULT
 from culm_io.stores.columns import column, number
-from culm_io.stores.files import BUSY_TIMEOUT_S, FileStore, refuse_other_files, write_ahead
+from culm_io.stores.files import (
+    BUSY_TIMEOUT_S,
+    FileStore,
+    check_schema,
+    refuse_other_files,
+    write_ahead,
+)
 from culm_io.stores.wal_tags import refuse_foreign_wal, tag
 
 __all__ = ["OperationSqliteStore"]
@@ -86,6 +92,7 @@ class OperationSqliteStore(FileStore, OperationStore):
         self._db = sqlite3.connect(
             path, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False
         )
+        check_schema(self._db)
         write_ahead(self._db)
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.executescript(_SCHEMA)

@@ -28,7 +28,7 @@ from culm.garlic.raft import (
 )
 from culm.garlic.store import restored
 from culm.machine import Effect, ProtocolError
-from culm_io.stores.files import refuse_other_files
+from culm_io.stores.files import check_schema, refuse_other_files
 from culm_io.stores.wal_tags import refuse_foreign_wal, tag
 
 __all__ = ["RaftSqliteStore"]
@@ -94,12 +94,10 @@ class RaftSqliteStore:
         refuse_foreign_wal(path)
         # One thread at a time: the node's driver sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.executescript(_SCHEMA)
-        except UnicodeDecodeError as error:  # names in it, which SQLite wants to tell us
-            raise sqlite3.DatabaseError("malformed database schema") from error
+        check_schema(self._db)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.executescript(_SCHEMA)
         if server_id is not None:
             self._belong_to(server_id)
         self._tidy()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from culm.ssb.ebt import Head, Message, PeerClock, StoredFeeds
 from culm.ssb.store import CLOCKS_MAX, FeedStore
-from culm_io.stores.files import refuse_other_files
+from culm_io.stores.files import check_schema, refuse_other_files
 from culm_io.stores.wal_tags import refuse_foreign_wal, tag
 
 __all__ = ["SsbSqliteStore"]
@@ -56,6 +56,7 @@ class SsbSqliteStore(FeedStore):
         refuse_foreign_wal(path)
         # One thread at a time: the peer's driver sees to that.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        check_schema(self._db)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._make_tables()

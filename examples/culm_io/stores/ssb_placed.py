@@ -7,11 +7,13 @@ last sequence of our own feed that anybody may have, and the database knows whic
 
 from __future__ import annotations
 
+import sqlite3
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
 from culm.ssb.ebt import Head, Message
+from culm.ssb.messages import read_message
 from culm_io.stores.mark import Mark
 from culm_io.stores.ssb import SsbSqliteStore
 from culm_io.stores.wal_tags import set_aside_foreign_wal
@@ -40,6 +42,17 @@ class SsbPlacedStore(SsbSqliteStore):
             self.keep_place(_NOWHERE)
         else:
             self.settle(last)
+
+    def check_own(self) -> None:
+        """Raise `sqlite3.DatabaseError` unless our last message is as it was: a wrong id forks."""
+        head = self.load().heads.get(self._me, Head(0, ""))
+        try:
+            if head.sequence:
+                (data,) = self.read(self._me, first=head.sequence, count_max=1, size_max=1)
+                if read_message(data).id != head.id:
+                    raise ValueError("another id")
+        except (LookupError, ValueError) as error:
+            raise sqlite3.DatabaseError(f"our own feed is damaged: {error}") from error
 
     def settle(self, last: int) -> None:
         """Note that `last` messages, all of them here, are the whole of our own feed."""

@@ -421,6 +421,7 @@ def check(options: argparse.Namespace) -> ExitStatus:
     """Verify everything in a store once more."""
     status = ExitStatus.DONE
     with SqliteStore(options.store, family=YAMF, must_exist=True) as store:
+        store.check_file()
         for log in store.logs():
             with Progress("checking", quiet=options.quiet) as bars:
                 report = check_log(store, log, bars.counter("checking"))
@@ -445,6 +446,7 @@ def verify(options: argparse.Namespace) -> ExitStatus:
         SqliteStore(options.store, family=YAMF, must_exist=True) as store,
         Progress("checking", quiet=options.quiet) as bars,
     ):
+        store.check_file()
         log = _chosen_log(options, store)
         found = check_log(store, log, bars.counter("checking"))
         comparing = bars.counter("comparing")

@@ -85,13 +85,13 @@ def load_key(store: Path, *, create: bool) -> SigningKey:
         _write_key(path, SigningKey.generate())
     try:
         mode = path.stat().st_mode
-        text = path.read_text("ascii")
+        text = path.read_bytes()
     except FileNotFoundError:
         raise StoreFilesError(f"{path}: the key of the store's author is missing") from None
     if stat.S_IMODE(mode) & 0o077:
         raise StoreFilesError(f"{path}: others can read the key; chmod 600 it")
     try:
-        return SigningKey(bytes.fromhex(text))
+        return SigningKey(bytes.fromhex(text.decode("ascii")))
     except ValueError:
         raise StoreFilesError(f"{path}: not a key (64 hexadecimal digits)") from None
 

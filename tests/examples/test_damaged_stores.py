@@ -1,0 +1,149 @@
+"""Files of stores that a disk has damaged: a sentence and a status, and no fork."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from nacl.signing import SigningKey
+
+from culm.bamboo import LogAuthor
+from culm.exits import ExitStatus
+from culm.ssb.ebt import Message
+from culm.ssb.messages import ClassicMessage, create_message
+from culm.wire.multihash import YAMF
+from culm_io.programs.directory import command as directory
+from culm_io.programs.directory.files import StoreFilesError, load_key
+from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.ssb import main as ssb
+from culm_io.stores.bamboo import SqliteStore, StoreFileError
+from culm_io.stores.p2panda import OperationSqliteStore
+from culm_io.stores.ssb import SsbSqliteStore
+from culm_io.stores.ssb_placed import SsbPlacedStore
+
+KEY = SigningKey(bytes(32))
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        lambda path: SqliteStore(path, family=YAMF),
+        OperationSqliteStore,
+        SsbSqliteStore,
+        lambda path: SsbPlacedStore(path, me="me"),
+    ],
+    ids=["bamboo", "p2panda", "ssb", "ssb placed"],
+)
+def test_definitions_that_are_no_text(opened: Callable[[Path], object], tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    made = opened(path)
+    made.close()  # type: ignore[attr-defined]
+    data = path.read_bytes()
+    begin = data.rindex(b"CREATE TABLE")
+    for at in range(begin, begin + 60, 2):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x80]) + data[at + 1 :])
+        try:
+            opened(path).close()  # type: ignore[attr-defined]
+        except (sqlite3.Error, StoreFileError) as error:
+            assert str(error)  # noqa: PT017
+
+
+def published(path: Path, count: int) -> LogAuthor:
+    author = LogAuthor(KEY, family=YAMF)
+    with SqliteStore(path, family=YAMF) as store:
+        store.append(author.log, [author.publish(b"%d" % number) for number in range(count)])
+    return author
+
+
+def test_a_log_whose_entries_are_gone_is_no_empty_one(tmp_path: Path) -> None:
+    """The next entry would fork it."""
+    path = tmp_path / "store"
+    author = published(path, 3)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM entries")
+    with SqliteStore(path, family=YAMF) as store:
+        with pytest.raises(StoreFileError, match=r"the last entry of log 3b6a.*/0 is gone"):
+            store.head(author.log)
+        with pytest.raises(StoreFileError):
+            LogAuthor.resume(KEY, store)
+
+
+def test_check_looks_at_the_whole_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tables and their indexes may say different things."""
+    path = tmp_path / "store"
+    published(path, 3)
+    with sqlite3.connect(path) as connection:
+        index = connection.execute("SELECT rootpage FROM sqlite_master WHERE tbl_name = 'entries'")
+        (page,) = max(index)
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size + 4] ^= 1  # one cell less in the index of entries
+    path.write_bytes(data)
+    with SqliteStore(path, family=YAMF) as store:
+        assert len(store.logs()) == 1
+        with pytest.raises(StoreFileError, match="damaged"):
+            store.check_file()
+    for words in (["check"], ["verify", str(tmp_path)]):
+        assert directory.main([*words, "--store", str(path), "--quiet"]) is ExitStatus.IMPOSSIBLE
+        assert "damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"\xff" * 64])
+def test_a_key_that_is_none(text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "store.key"
+    path.write_bytes(text)
+    path.chmod(0o600)
+    with pytest.raises(StoreFilesError, match="not a key"):
+        load_key(tmp_path / "store", create=False)
+
+
+def feed(path: Path, count: int) -> list[ClassicMessage]:
+    messages: list[ClassicMessage] = []
+    for number in range(count):
+        last = messages[-1].place if messages else None
+        content = {"type": "post", "text": "hello"}
+        messages.append(create_message(KEY, content=content, timestamp=number, last=last))
+    store = SsbSqliteStore(path)
+    store.append([Message(each.author, each.sequence, each.id, each.data) for each in messages])
+    store.close()
+    return messages
+
+
+@pytest.mark.parametrize("changed", [b'"hallo"', b'"hell\xff"', b'"hello'])
+def test_a_damaged_message_is_not_shown(changed: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "feeds.sqlite"
+    second = feed(path, 3)[1]
+    with sqlite3.connect(path) as connection:
+        data = second.data.replace(b'"hello"', changed)
+        connection.execute("UPDATE messages SET data = ? WHERE sequence = 2", (data,))
+    with pytest.raises(ImpossibleError, match="message 2 is damaged"):
+        ssb(["messages", "--dir", str(tmp_path), second.author])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE heads SET id = '%AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=.sha256'",
+        "UPDATE messages SET data = 'x'",
+        "DELETE FROM messages",
+    ],
+)
+def test_nothing_is_published_after_a_damaged_message_of_our_own(
+    damage: str, tmp_path: Path
+) -> None:
+    """It would continue another message than the one that others have: a fork."""
+    path = tmp_path / "feeds.sqlite"
+    me = feed(path, 3)[0].author
+    with closing(SsbPlacedStore(path, me=me)) as store:
+        store.check_own()
+    with sqlite3.connect(path) as connection:
+        connection.execute(damage)
+    with (
+        closing(SsbPlacedStore(path, me=me)) as store,
+        pytest.raises(sqlite3.DatabaseError, match="our own feed is damaged"),
+    ):
+        store.check_own()
