@@ -345,6 +345,11 @@ CONNECTION = register(
                 Flood(unit=_announcement),
                 Flood(unit=_request_of, after="set reconciliation, then live mode/right"),
                 Flood(unit=_request_of, after="a side without anything/right"),
+                Flood(  # spoils one session after the other
+                    unit=cbor.encode([1, 1, 1, ["blob_v1"]]) + cbor.encode([10, 1, []]),
+                    after="a request that is not answered/left",
+                    config={"faults_max": 1 << 32},
+                ),
                 Flood(
                     unit=cbor.encode([2, 0, b"entry", bytes(1900)]),
                     after="several sessions at once, of which one ends early/right",
