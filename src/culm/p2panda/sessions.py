@@ -269,10 +269,9 @@ class Sessions:
             raise LocalProtocolError(ErrorCode.DUPLICATE_SESSION, ", ".join(schema_ids))
         if self._room < 1:
             raise LocalProtocolError(ErrorCode.TOO_MANY_SESSIONS, f"{self._sessions_max}")
-        session = Session(
-            self._new_id(), self, mode=mode, schema_ids=schema_ids, requested_by_us=True
-        )
-        session.is_doubtful = session.session_id in self._given_up
+        new_id = self._new_id()
+        session = Session(new_id, self, mode=mode, schema_ids=schema_ids, requested_by_us=True)
+        session.is_doubtful = new_id in self._given_up
         self._keep(session)
         self._ask(session)
         return session
