@@ -48,9 +48,10 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "spark.sql.caseSensitive": "true",
         "spark.sql.session.timeZone": "Asia/Kolkata",
     },
-    # The largest batches possible, many partitions, and the behaviour of Spark 3.
+    # The largest batches possible (PySpark's sources refuse -1), many partitions, and the behaviour
+    # of Spark 3.
     "lenient": {
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "-1",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(2**31 - 1),
         "spark.sql.execution.arrow.useLargeVarTypes": "true",
         "spark.sql.execution.arrow.pyspark.fallback.enabled": "true",
         "spark.sql.shuffle.partitions": "5",

@@ -24,9 +24,6 @@ TOO_BUSY = "Python worker failed to connect back"
 def follow(spark: SparkSession, source: Path, output: Path, then: Audits | None = None) -> None:
     """Verify everything that is there and not verified yet."""
     register(spark)
-    size = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    if spark.conf.get(size) == "-1":
-        spark.conf.set(size, "10000")  # PySpark's sources of streams refuse that
 
     def start() -> Any:
         growing = spark.readStream.format("culm").option("files_max", "2").load(str(source))

@@ -58,9 +58,6 @@ def test_numbers_come_with_what_is_done_anyway(spark, tmp_path):
 
 def test_a_stream_tells_them_with_each_batch(spark, tmp_path):
     register(spark)
-    size = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    if spark.conf.get(size) == "-1":
-        spark.conf.set(size, "10000")
     parts = [honest_log(1, 9), ROWS]
     (tmp_path / "in").mkdir()
     for number, part in enumerate(parts):
