@@ -186,10 +186,7 @@ class Session:
         self.state = SessionState.OVER
 
     def renumber(self, session_id: int) -> None:
-        """It is requested again with another id.
-
-        The peer gets no more time for that: it could take one id after the other.
-        """
+        """It has another id now, and no more time: the peer could take one id after the other."""
         self.session_id = session_id
 
     def restart(self, moved_at: float) -> None:
