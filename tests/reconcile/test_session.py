@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import inf, nan
 from random import Random
 
 import pytest
@@ -373,10 +374,16 @@ def test_parameters_are_sensible():
     for wrong in (
         {"payload_threshold": 0},
         {"first_split": 1},
+        {"branching": 0},
         {"branching": 1},
         {"parts_max": 1},
+        {"list_from": -1},
+        {"parts_per_difference": nan},
+        {"parts_max": 2.5},
+        {"digest_size": 8.0},
+        {"echo": None},
     ):
-        with pytest.raises(ValueError, match="at least"):
+        with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
             Parameters(**wrong)
     for wrong in ({"rounds_max": 0}, {"ranges_max": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -386,6 +393,14 @@ def test_parameters_are_sensible():
     for size in (0, 17):
         with pytest.raises(ValueError, match="a digest"):
             Session(view=filled(HELD), role=Role.RESPONDER, parameters=Parameters(digest_size=size))
+
+
+@pytest.mark.parametrize("parts", [0.0, 1e308, inf])
+def test_any_number_of_parts_for_a_difference_will_do(parts: float):
+    ours = {b"%02x" % number for number in range(256)}
+    theirs = {b"%02x" % number for number in range(0, 256, 3)} | {b"%02X" % 251}
+    chosen = [Parameters(parts_per_difference=parts)] * 2
+    check(reconcile(tree_of(ours), tree_of(theirs), *chosen), ours, theirs)
 
 
 @given(st.data())

@@ -28,7 +28,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Final
 
-from culm.arguments import check_type
+from culm.arguments import check_fields, check_int, check_numbers, check_type
 from culm.machine import Closed, ContractErrorCode, LocalProtocolError, RemoteProtocolError
 from culm.reconcile.checks import KeyedUnion
 from culm.reconcile.errors import ErrorCode
@@ -93,10 +93,11 @@ class Parameters:
     echo: bool = False
 
     def __post_init__(self) -> None:
-        if self.payload_threshold < 1:
-            raise ValueError("payload_threshold must be at least 1")
-        if min(self.first_split, self.parts_max, self.branching or 2) < 2:
-            raise ValueError("a range is split into two parts at least")
+        check_numbers(self)
+        check_int("payload_threshold", self.payload_threshold, 1)
+        check_fields(self, "digest_size", optional=True)
+        check_fields(self, "first_split", "branching", "parts_max", low=2, optional=True)
+        check_type("echo", self.echo, bool)
 
 
 DEFAULTS: Final = Parameters()
@@ -339,7 +340,9 @@ class Session:
         parts = self._parameters.branching
         if parts is None:
             expected = incoming.estimate.differences(difference)
-            parts = ceil(self._parameters.parts_per_difference * 3**haste * expected)
+            parts = ceil(
+                min(parts_max, self._parameters.parts_per_difference * 3**haste * expected)
+            )
         parts = min(parts, parts_max, self._parameters.parts_max, 2 * count // threshold)
         return self._split(start, count, max(parts, 2), upper)
 
