@@ -284,3 +284,18 @@ def test_feeds_of_which_nothing_more_comes_are_not_waited_for() -> None:
     assert b"true" not in link.data_to_send()
     pair.live(1.0)
     assert b"true" in link.data_to_send()  # the call is ended
+
+
+@pytest.mark.parametrize("names", [("alice", "bob"), ("bob", "alice")])
+def test_a_link_that_has_died_before_the_first_notes_is_gone_in_time(names: list[str]) -> None:
+    """Each further request for a session loads a clock, and that is no sign of life."""
+    node: Any = Node(names[0])
+    node.carry = lambda link: False  # the line takes nothing
+    node.peer.attached(feed_of(names[1]), role=SessionRole.CLIENT)
+    node.drain()
+    while not node.told(PeerDisconnected):
+        due = node.peer.next_deadline()
+        assert due is not None
+        assert due <= 600.0
+        node.advance(due)
+    assert node.told(PeerDisconnected)[0].error.code is ErrorCode.SILENT

@@ -489,7 +489,7 @@ class Conversation:
             case history.METHOD:
                 self.exchange.history_asked()
                 self.exchange.made_history().open(event)
-            case ("gossip", "ping") | ("blobs", "createWants") if self._rpc.is_full:
+            case ("gossip", "ping") | ("blobs", "createWants") if not self._has_room():
                 call.fail("too many calls")  # as it stays open, no feed could be asked for
             case ("gossip", "ping"):
                 self._pings[call.number] = Ping(call)
@@ -499,6 +499,12 @@ class Conversation:
                 call.reply(MANIFEST.to_json())
         if self.exchange.history is not None:
             self.exchange.history.make_room()
+
+    def _has_room(self) -> bool:
+        """Whether the peer could make one more call, if need be in the place of a live one."""
+        if self.exchange.history is not None:
+            self.exchange.history.make_room()
+        return not self._rpc.is_full
 
     def resume(self, now: float) -> bool:
         """Ask for a session again after a pause, if that is for us to do; returns whether it is."""
@@ -565,14 +571,14 @@ class Conversation:
         """Raises `RemoteProtocolError` (``SILENT``)."""
         if self._rpc.state is not State.OPEN:
             return
+        if self.exchange.waits_for_store:  # before a session that is asked for now has to load
+            self._liveness.heard(now)
         while (number := self._deadlines.pop_due(now)) is not None:
             if number == _SESSION:
                 self.exchange.wait_over()
                 self._wait_for_place(now)
             else:
                 self._serve(number, now)
-        if self.exchange.waits_for_store:
-            self._liveness.heard(now)
         if self._liveness.advance(now):
             self._ask(now)
         elif self._liveness.is_over():
