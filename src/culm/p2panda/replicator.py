@@ -56,8 +56,10 @@ _WRONG_MODE: Final = frozenset({ErrorCode.HEIGHTS_ONLY, ErrorCode.UNANSWERED})
 # and of a session in which either side could not complete the comparison.
 _NOT_COMPARED: Final = frozenset(
     {
-        *(ErrorCode.GIVEN_UP, ErrorCode.TOO_MANY_LOGS),
-        *(ErrorCode.TOO_MANY_RANGES, ErrorCode.TOO_MANY_ROUNDS),
+        ErrorCode.GIVEN_UP,
+        ErrorCode.TOO_MANY_LOGS,
+        ErrorCode.TOO_MANY_RANGES,
+        ErrorCode.TOO_MANY_ROUNDS,
     }
 )
 
