@@ -147,3 +147,28 @@ def test_nothing_is_published_after_a_damaged_message_of_our_own(
         pytest.raises(sqlite3.DatabaseError, match="our own feed is damaged"),
     ):
         store.check_own()
+
+
+def test_a_damaged_payload_is_not_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its files are named, those of other payloads are written, and a sound file stays."""
+    source, into, store = tmp_path / "source", tmp_path / "into", str(tmp_path / "store")
+    for number in range(3):
+        source.mkdir(exist_ok=True)
+        (source / f"{number}").write_bytes(bytes([65 + number]) * 100)
+        assert directory.main(["publish", str(source), "--store", store, "--quiet"]) == 0
+    words = ["export", "--store", store, "--into", str(into), "--quiet"]
+    assert directory.main(words) is ExitStatus.DONE
+    with sqlite3.connect(store) as connection:
+        found = connection.execute("SELECT entry, data FROM chunks").fetchall()
+        [(entry, data)] = [each for each in found if b"B" * 100 in each[1]]
+        damaged = data.replace(b"B" * 100, b"B" * 99 + b"x")
+        connection.execute("UPDATE chunks SET data = ? WHERE entry = ?", (damaged, entry))
+    connection.close()
+    (into / "0").unlink()
+    capsys.readouterr()
+    assert directory.main(words) is ExitStatus.FAILED
+    assert "cannot write '1': the payload of entry 2 is damaged" in capsys.readouterr().err
+    assert (into / "0").read_bytes() == b"A" * 100
+    assert (into / "1").read_bytes() == b"B" * 100

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from culm.bamboo import LogKey, LogStore
+from culm.bamboo.entry import decode
+from culm.bamboo.verify import PayloadVerifier
 from culm_io.programs.directory.records import PACK_SIZE_MAX, File, RecordError
 from culm_io.programs.directory.tree import Place, read_records
 from culm_io.programs.ending import end_without
@@ -68,17 +70,27 @@ class Contents:
 
     Files that follow each other in a directory are mostly in one pack: the last few payloads
     of that size are kept.
+
+    verified: payloads are hashed again before anything of them is read.
     """
 
-    def __init__(self, store: LogStore, log: LogKey) -> None:
+    def __init__(self, store: LogStore, log: LogKey, *, verified: bool = False) -> None:
         self._store = store
         self._log = log
         self._packs: dict[int, bytes] = {}
+        self._verifies = verified
+        self._sound: int | None = None  # the last entry whose payload was right
 
     def pieces(self, place: Place) -> Iterable[bytes | int]:
-        """The content of the file at `place`."""
+        """The content of the file at `place`.
+
+        Raises `OSError` for a payload that a disk has damaged, if that is looked at.
+        """
         record = place.record
         assert isinstance(record, File)
+        if self._verifies:
+            for seqnum in [place.seqnum] if place.offset else _entries_of(place):
+                self._verify(seqnum)
         size = place.size - record.zeros
         if not place.offset:
             return chain.from_iterable(map(self._in_entry, _entries_of(place)))
@@ -87,6 +99,18 @@ class Contents:
             if len(data) == size:
                 return (data,)
         return self._extent(place.seqnum, (place.offset, size, record.zeros))
+
+    def _verify(self, seqnum: int) -> None:
+        if seqnum == self._sound:  # files that follow each other are mostly in one pack
+            return
+        stored = self._store.entry(self._log, seqnum)
+        assert stored is not None
+        verifier = PayloadVerifier(decode(stored.encoded, family=self._store.family))
+        while data := self._store.read_payload(self._log, seqnum, verifier.size, _READ_SIZE):
+            verifier.update(data)
+        if verifier.fault() is not None:
+            raise OSError(f"the payload of entry {seqnum} is damaged")
+        self._sound = seqnum
 
     def digests(self, place: Place) -> Iterator[tuple[int, bytes]]:
         """The entries that hold a file, in their order, and the digest of each one's content."""
