@@ -179,20 +179,18 @@ class Raft:
         fate of each value, once; leadership may end long before that.
 
         Raises `LocalProtocolError`: ``NOT_LEADER`` (see `leader`), ``QUEUE_FULL``,
-        ``VALUE_TOO_LARGE``, ``TRANSFER_IN_PROGRESS``, ``ALREADY_CLOSED``; `ValueError` if there are
-        no values.
+        ``VALUE_TOO_LARGE``, ``TRANSFER_IN_PROGRESS``, ``ALREADY_CLOSED``.
         """
         return self.propose_bytes(read_buffers("values", values))
 
     def propose_bytes(self, values: Sequence[bytes]) -> tuple[int, int]:
         """`propose` of values known to be bytes, which are not checked again."""
-        if not values:
-            raise ValueError("no values")
         shared, leadership = self._shared, self._engine.leadership
         if self._closed or leadership is None:
             leadership = self._leading()
         first, term = leadership.append_values(values), shared.journal.term
-        shared.proposals.add(first, first + len(values) - 1, term)
+        if values:
+            shared.proposals.add(first, first + len(values) - 1, term)
         return first, term
 
     def forward(self, values: Sequence[Buffer]) -> int:
