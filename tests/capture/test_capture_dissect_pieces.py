@@ -37,7 +37,7 @@ from culm.capture.dissect.point2point import take_control, take_data, take_setup
 from culm.testing.spec import Conversation, MachineSpec
 from culm.wire.multihash import FAMILIES
 from culm.wire.varu64 import encode
-from effort import seeds
+from effort import amount
 
 # No machine knows where these end.
 ENDLESS = frozenset({"bytes", "boxes", "unread", "box"})
@@ -216,7 +216,7 @@ def in_packets(rng: Random, carried: dict[str, bytes]) -> bytes:
 def test_what_waits_for_one_channel_is_what_the_twin_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     known = [twin(data)[1] for data in flows_of_point2point()]
     header = Header(machine="point2point")
-    for seed in seeds("DISSECT_PIECES", 60, long=600):
+    for seed in range(amount(60, long=600)):
         rng = Random(seed)
         monkeypatch.setattr(layers, "_KEPT_MAX", rng.choice([1, 4, 256]))
         channels = {
