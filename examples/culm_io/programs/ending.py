@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import NoReturn
 
 from culm.exits import ExitStatus
@@ -14,6 +15,7 @@ __all__ = [
     "ImpossibleError",
     "end_with",
     "end_without",
+    "need",
     "sentence_of",
 ]
 
@@ -76,3 +78,13 @@ def end_without(error: ModuleNotFoundError, extra: str = "programs") -> NoReturn
     install = f"python -m pip install 'culm-io[{extra}]'"
     print(f"{error.name} is missing, which the extra {extra} brings: {install}", file=sys.stderr)
     sys.exit(ExitStatus.IMPOSSIBLE)
+
+
+def need(package: str) -> None:
+    """End a program that will need a package which is not installed; nothing is loaded yet."""
+    try:
+        found = find_spec(package)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        end_without(ModuleNotFoundError(name=package))

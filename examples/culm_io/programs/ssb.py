@@ -77,17 +77,12 @@ from culm_io.asyncio.ssb import DialFailed, PeerDriver
 from culm_io.programs.arguments import any_port, count, folder, host, positive
 from culm_io.programs.captures import Captures, add_capture
 from culm_io.programs.directory.files import load_key
-from culm_io.programs.ending import AbsentError, ImpossibleError, end_without
+from culm_io.programs.ending import AbsentError, ImpossibleError
 from culm_io.programs.locks import StoreFilesError, locked
 from culm_io.programs.numbers import Metrics, add_metrics
-from culm_io.programs.tables import Bars, Table, Teller, show, size_of
+from culm_io.programs.tables import Bars, Column, Table, Teller, show, size_of
 from culm_io.stores.ssb import SsbSqliteStore
 from culm_io.stores.ssb_placed import SsbPlacedStore
-
-try:
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
-except ModuleNotFoundError as error:
-    end_without(error)
 
 _STORE = "feeds.sqlite"
 _PING_S = 300.0
@@ -108,11 +103,11 @@ class Bar(Bars):
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[peers]} peers, {task.fields[messages]} messages >\u00a0"),
+            Column.SPINNER,
+            "{task.description}",
+            Column.BAR,
+            Column.COUNT,
+            "{task.fields[peers]} peers, {task.fields[messages]} messages >\u00a0",
             quiet=quiet,
         )
         self._task = self.add("replicating", peers=0, messages=0)

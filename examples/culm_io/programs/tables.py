@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO, cast
 
-from culm_io.programs.ending import end_without
+from culm_io.programs.ending import need
 
-try:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+if TYPE_CHECKING:
     from rich.live import Live
-    from rich.progress import Progress, ProgressColumn, TaskID
-    from rich.table import Table as RichTable
+    from rich.progress import Progress, TaskID
     from rich.text import Text
-except ModuleNotFoundError as error:
-    end_without(error)
 
-__all__ = ["Bars", "Screen", "Table", "Teller", "clean", "render", "show", "size_of"]
+# Most programs write to a pipe or a file, and start sooner without loading rich.
+need("rich")
+
+__all__ = ["Bars", "Column", "Screen", "Table", "Teller", "clean", "render", "show", "size_of"]
 
 # The style of a word, wherever it stands; others have no colour.
 _STYLES = {
@@ -33,7 +32,9 @@ _STYLES = {
     "follower": "cyan",
     "replicate": "green",
 }
-_GAP = "  "
+GAP = "  "
+"""Stands between two words on a line."""
+
 _BETWEEN = 3  # columns on a terminal
 _WORD_SIZE_MAX = 20  # longer ones, as ids and paths, may be broken
 
@@ -69,7 +70,7 @@ class Table:
         lines = [self.columns, *self.rows]
         widths = [max(len(line[n]) for line in lines) for n in range(len(self.columns))]
         text = [
-            _GAP.join(
+            GAP.join(
                 cell.rjust(width) if right else cell.ljust(width)
                 for cell, width, right in zip(line, widths, self._right, strict=True)
             ).rstrip()
@@ -77,17 +78,8 @@ class Table:
         ]
         return "\n".join([self.title, *text] if self.title else text)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As wide as there is room; columns without a place beside the rest stand below it."""
-        if self.title:
-            yield Text(self.title, style="bold")
-        for number, part in enumerate(self._parts(options.max_width)):
-            if number:
-                yield Text()
-            yield self._part(part, options.max_width)
-
-    def _parts(self, width: int) -> Iterator[list[int]]:
-        """The columns that fit side by side; where not all do, each row's name is repeated."""
+    def parts(self, width: int) -> Iterator[list[int]]:
+        """The numbers of columns that fit side by side; where not all do, the key is repeated."""
         numbers = list(range(len(self.columns)))
         if self._width(map(self._least, numbers)) <= width:
             yield numbers
@@ -102,24 +94,19 @@ class Table:
             part.append(number)
         yield part
 
-    def _part(self, part: Sequence[int], width: int) -> RichTable:
+    def widths(self, part: Sequence[int], width: int) -> dict[int, int]:
+        """The width of each of these columns, all of them together within `width` if possible."""
         widths = {number: max(map(len, self._cells(number))) for number in part}
         while self._width(widths.values()) > width:
             most = max(part, key=lambda n: (widths[n] > self._least(n), widths[n]))
             if widths[most] == 1:
                 break
             widths[most] -= 1
-        made = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for number in part:
-            made.add_column(
-                self.columns[number],
-                justify="right" if self._right[number] else "left",
-                overflow="fold",
-                width=widths[number],
-            )
-        for row in self.rows:
-            made.add_row(*(Text(row[number], style=_style_of(row[number])) for number in part))
-        return made
+        return widths
+
+    def is_right(self, number: int) -> bool:
+        """Whether a column is set to the right."""
+        return self._right[number]
 
     def _cells(self, number: int) -> list[str]:
         return [self.columns[number], *(row[number] for row in self.rows)]
@@ -134,7 +121,8 @@ class Table:
         return sum(width + _BETWEEN for width in widths) - _BETWEEN
 
 
-def _style_of(cell: str) -> str:
+def style_of(cell: str) -> str:
+    """The style of a cell, by its first word; empty for none."""
     word = cell.partition(" ")[0].strip(",:")
     return _STYLES.get(word, "")
 
@@ -158,7 +146,9 @@ def show(*tables: Table, file: TextIO | None = None) -> None:
     """Print tables: with colours where there is a terminal."""
     out = file or sys.stdout
     if out.isatty():
-        out.write(_coloured(out, *tables))
+        from culm_io.programs.drawing import coloured
+
+        out.write(coloured(out, *tables))
     else:
         out.write("\n\n".join(table.plain() for table in tables) + "\n")
     out.flush()
@@ -168,19 +158,9 @@ def render(table: Table, file: TextIO) -> str:
     """The table as `file` takes it: with the codes of colours where that is a terminal."""
     if not file.isatty():
         return table.plain()
-    return _coloured(file, table).rstrip("\n")
+    from culm_io.programs.drawing import coloured
 
-
-def _coloured(file: TextIO, *parts: RenderableType, soft_wrap: bool = False) -> str:
-    """The text to write to a terminal.
-
-    A console of rich's own writing would go past the stand-in for the terminal while something
-    is drawn there, and into the drawing.
-    """
-    console = Console(file=file)
-    with console.capture() as capture:
-        console.print(*parts, soft_wrap=soft_wrap)
-    return capture.get()
+    return coloured(file, table).rstrip("\n")
 
 
 class Teller:
@@ -202,10 +182,9 @@ class Teller:
     def __call__(self, event: str, **of: object) -> None:
         """Report an event, with these particulars."""
         if self.in_words:
-            words = Text(clean(event), style=_style_of(event) or "bold")
-            for each in _words_of(of):
-                words.append("  ").append(each)
-            self._write(words)
+            from culm_io.programs.drawing import words_of_event
+
+            self._write(words_of_event(event, _words_of(of)))
         else:
             self.result({"event": event, **of})
 
@@ -213,39 +192,41 @@ class Teller:
         """Report a result; in words, in some lines, without counts of zero."""
         out = self._file or sys.stdout
         if self.in_words:
-            width, lines = Console(file=out).width, list[Text]()
-            for each in _words_of(of):
-                if lines and lines[-1].cell_len + len(_GAP) + each.cell_len <= width:
-                    lines[-1].append(_GAP).append(each)
-                else:
-                    lines.append(each)
-            self._write(Text("\n").join(lines))
+            from culm_io.programs.drawing import words_of_result
+
+            self._write(words_of_result(out, _words_of(of)))
         else:
             print(json.dumps(of), file=out, flush=True)
 
     def _write(self, words: Text) -> None:
+        from culm_io.programs.drawing import coloured
+
         out = self._file or sys.stdout
-        out.write(_coloured(out, words, soft_wrap=True))
+        out.write(coloured(out, words, soft_wrap=True))
         out.flush()
 
 
-def _words_of(of: Mapping[str, object]) -> Iterator[Text]:
+def _words_of(of: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Names and values of particulars, without those that say nothing."""
     for name, value in of.items():
         if value is not None and value != []:
             said = value if isinstance(value, str) else json.dumps(value)
-            yield Text.assemble((f"{name.replace('_', ' ')} ", "dim"), clean(said))
+            yield name.replace("_", " "), clean(said)
 
 
 class Screen:
     """A picture that is drawn anew whenever it changes, on a terminal; nothing elsewhere."""
 
     def __init__(self, file: TextIO | None = None) -> None:
-        console = Console(file=file)
-        self.drawn = console.is_terminal
-        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+        self.drawn = (file or sys.stdout).isatty()
+        self._live: Live | None = None
+        if self.drawn:
+            from culm_io.programs.drawing import live
+
+            self._live = live(file)
 
     def __enter__(self) -> Self:
-        if self.drawn:
+        if self._live is not None:
             self._live.start()
         return self
 
@@ -255,39 +236,50 @@ class Screen:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self.drawn:
+        if self._live is not None:
             self._live.stop()
 
     def draw(self, *parts: Table | str) -> None:
         """Show these, one below the other, in place of the last ones."""
-        if self.drawn:
-            shown = [Text(part) if isinstance(part, str) else part for part in parts]
-            self._live.update(Group(*shown), refresh=True)
+        if self._live is not None:
+            from culm_io.programs.drawing import below_each_other
+
+            self._live.update(below_each_other(*parts), refresh=True)
+
+
+class Column(Enum):
+    """Columns beside a bar; a string is a text that rich fills in."""
+
+    SPINNER = "spinner"
+    BAR = "bar"
+    COUNT = "done of total"
+    TIME_LEFT = "time left"
 
 
 class Bars:
     """Bars for the progress of work, on stderr; drawn on a terminal only."""
 
-    def __init__(self, *columns: ProgressColumn, quiet: bool = False) -> None:
-        console = Console(stderr=True)
-        self.drawn = console.is_terminal and not quiet
-        self._progress = Progress(
-            *columns,
-            console=console,
-            disable=not self.drawn,
-            redirect_stdout=sys.stdout.isatty(),  # else it would end up on stderr
-        )
+    def __init__(self, *columns: Column | str, quiet: bool = False) -> None:
+        self.drawn = sys.stderr.isatty() and not quiet
+        self._progress: Progress | None = None
+        if self.drawn:
+            from culm_io.programs.drawing import progress
+
+            self._progress = progress(columns)
 
     def add(self, work: str, **fields: Any) -> TaskID:
-        """A bar for more work, of a size not known yet."""
+        """The number of a bar for more work, of a size not known yet."""
+        if self._progress is None:
+            return cast("TaskID", 0)
         return self._progress.add_task(work, total=None, **fields)
 
     def show(self, task: TaskID, done: int, total: int | None, **fields: Any) -> None:
         """Show that `done` of `total` units of the work are done."""
-        self._progress.update(task, completed=done, total=total, **fields)
+        if self._progress is not None:
+            self._progress.update(task, completed=done, total=total, **fields)
 
     def __enter__(self) -> Self:
-        if self.drawn:
+        if self._progress is not None:
             self._progress.start()
         return self
 
@@ -297,5 +289,5 @@ class Bars:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self.drawn:
+        if self._progress is not None:
             self._progress.stop()

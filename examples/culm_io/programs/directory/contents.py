@@ -18,12 +18,9 @@ from culm.bamboo.entry import decode
 from culm.bamboo.verify import PayloadVerifier
 from culm_io.programs.directory.records import PACK_SIZE_MAX, File, RecordError
 from culm_io.programs.directory.tree import Place, read_records
-from culm_io.programs.ending import end_without
+from culm_io.programs.ending import need
 
-try:
-    from pyfastcdc import FastCDC
-except ModuleNotFoundError as error:
-    end_without(error)
+need("pyfastcdc")  # loaded by what cuts files
 
 __all__ = [
     "CUT_SIZE_MAX",
@@ -200,6 +197,8 @@ def _cut_extent(
     if first or begin == end:
         yield begin, first
         begin += len(first)
+    from pyfastcdc import FastCDC
+
     cutter = FastCDC(_CUT_SIZE, max_size=CUT_SIZE_MAX, normalized_chunking=2)
     while begin < end:
         window = memoryview(read_at(file, begin, min(_WINDOW_SIZE, end - begin)))

@@ -8,14 +8,7 @@ from functools import partial
 
 from culm_io.programs.directory.fetch import Fetched
 from culm_io.programs.directory.publish import Published
-from culm_io.programs.ending import end_without
-from culm_io.programs.tables import Bars
-
-try:
-    from rich.filesize import decimal
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-except ModuleNotFoundError as error:
-    end_without(error)
+from culm_io.programs.tables import Bars, Column
 
 __all__ = ["Progress"]
 
@@ -30,11 +23,11 @@ class Progress(Bars):
 
     def __init__(self, first: str, *, quiet: bool = False) -> None:
         super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[size]}"),
-            TimeRemainingColumn(),
+            "{task.description}",
+            Column.BAR,
+            Column.COUNT,
+            "{task.fields[size]}",
+            Column.TIME_LEFT,
             quiet=quiet,
         )
         self._tasks = {first: self.add(first, size="")}
@@ -62,5 +55,7 @@ class Progress(Bars):
         self._next = now + _INTERVAL_S
         if work not in self._tasks:
             self._tasks[work] = self.add(work, size="")
+        from rich.filesize import decimal
+
         said = "" if size is None else decimal(size)
         self.show(self._tasks[work], done, total, size=said)
