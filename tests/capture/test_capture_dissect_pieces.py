@@ -262,7 +262,7 @@ def another_channel_waits(size: int) -> tuple[str, list[Step]]:
     return "point2point", [received(begun + b"\x20\1\2\2\5" * (size // 5))]
 
 
-@pytest.mark.parametrize("size", [1 << 16, pytest.param(1 << 23, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [1 << 14, pytest.param(1 << 23, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "build",
     [many_packets, many_in_a_datagram, many_datagrams, others_wait, another_channel_waits],
