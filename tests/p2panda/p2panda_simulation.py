@@ -190,16 +190,23 @@ class End:
             self.blamed.append(error)
 
 
-def some_limits(rng: Random) -> ReplicatorLimits:
-    """Any of them may be 1."""
+def some_limits(rng: Random, *, unforgiving: bool) -> ReplicatorLimits:
+    """Any of them may be 1.
+
+    unforgiving: one fault may be enough to end the connection; honest peers have none, if all that
+    they say arrives soon.
+    """
     small = rng.random() ** 2
 
     def chosen(names: tuple[str, ...]) -> dict[str, Any]:
         return {name: 1 for name in names if rng.random() < small}
 
     ranges_max = rng.choice((1, 2, 9)) if rng.random() < small / 2 else 1 << 16
+    connection = chosen(_SMALL_OF_CONNECTION)
+    if unforgiving and rng.random() < 0.5:
+        connection["faults_max"] = 0
     return ReplicatorLimits(
-        connection=Limits(**chosen(_SMALL_OF_CONNECTION)),
+        connection=Limits(**connection),
         comparison=SessionLimits(ranges_max=ranges_max),
         **chosen(_SMALL),
     )
@@ -209,6 +216,7 @@ class Connection:
     """Two replicators, with bytes carried between them while it lasts.
 
     faulty: about one byte in 1500 is changed.
+    unforgiving: one fault ends it at an end that is drawn.
     stuck: nothing is read at either end.
     at_rest: nothing happened in its last turn, and nothing will before a wake-up.
     """
@@ -220,6 +228,7 @@ class Connection:
         *,
         live: bool,
         faulty: bool,
+        unforgiving: bool,
         stuck: bool = False,
         offers: tuple[Offers | None, Offers | None] = (None, None),
     ) -> None:
@@ -232,7 +241,7 @@ class Connection:
         self.has_slept = False
         self._now = 0.0
         mode = rng.choice(list(Mode))
-        limits = some_limits(rng), some_limits(rng)
+        limits = [some_limits(rng, unforgiving=unforgiving) for _ in nodes]
         few = any(each.comparison.ranges_max < 1 << 16 for each in limits)
         self._no_fault = _FEW if few else frozenset[ErrorCode]()
         self.ends = tuple(
@@ -461,7 +470,13 @@ class Simulation:
         one, other = nodes
         offers = self._remembered(one, other), self._remembered(other, one)
         made = Connection(
-            (one, other), self._rng, live=live, faulty=faulty, stuck=stuck, offers=offers
+            (one, other),
+            self._rng,
+            live=live,
+            faulty=faulty,
+            unforgiving=not (faulty or self._sleeps),
+            stuck=stuck,
+            offers=offers,
         )
         self._connections.append(made)
 

@@ -694,6 +694,19 @@ def test_a_peer_that_spoils_sessions_with_one_id_is_cut_off():
     assert isinstance(events[-1], Closed)
 
 
+def test_a_question_about_more_ranges_than_we_take_is_no_fault():
+    """The peer cannot know how many we take."""
+    peer = Peer(limits=Limits(faults_max=0))
+    peer.meet()
+    peer.accept(0, 0, *ONE)
+    peer.connection.session(0).break_off(RemoteProtocolError(ErrorCode.TOO_MANY_RANGES))
+    (ended,) = peer.tell(SyncDone(0, False))
+    assert isinstance(ended, SessionEnded)
+    assert ended.error is not None
+    assert ended.error.code is ErrorCode.TOO_MANY_RANGES
+    assert peer.connection.state is State.OPEN
+
+
 def test_messages_of_no_session_are_faults_but_for_a_last_word():
     peer = Peer(limits=Limits(faults_max=3))
     assert peer.tell(*[SyncDone(n, False) for n in range(10)]) == []

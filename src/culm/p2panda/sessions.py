@@ -490,7 +490,7 @@ class Sessions:
                 self._watch(session)
 
     def _break_off(self, session: Session, error: RemoteProtocolError) -> None:
-        """The peer has broken a rule: finish, and wait until it has finished, too.
+        """The peer has broken a rule, or exceeded a limit: finish, and wait for its end, too.
 
         Unless it may have answered a request of ours with that id instead, for which it has dropped
         its own: then it has given this session up.
@@ -498,7 +498,7 @@ class Sessions:
         if session.is_doubtful:
             self._given_up.pop(session.session_id, None)
             error = RemoteProtocolError(ErrorCode.GIVEN_UP, f"session {session.session_id}")
-        else:
+        elif error.code is not ErrorCode.TOO_MANY_RANGES:  # which it could not know we do not take
             self.count_fault()
         self._end(session, error)
 
