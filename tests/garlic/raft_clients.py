@@ -23,6 +23,7 @@ from culm.garlic.raft import (
     Raft,
     ReadFailed,
     ReadReady,
+    Server,
 )
 from culm.garlic.sessions import ClientSession, open_session, plain
 from culm.machine import LocalProtocolError
@@ -53,10 +54,11 @@ class Node:
     reads: dict[int, Operation] = field(default_factory=dict)
     forwards: dict[int, Operation | bytes] = field(default_factory=dict)
     forwarded: dict[tuple[int, int], Operation | bytes] = field(default_factory=dict)
+    changes: dict[int, Server | None] = field(default_factory=dict)  # asked for; none: removal
 
     def forget(self) -> None:
         """Drop the calls: their outcomes stay unknown."""
-        for calls in (self.proposals, self.reads, self.forwards, self.forwarded):
+        for calls in (self.proposals, self.reads, self.forwards, self.forwarded, self.changes):
             calls.clear()
 
 

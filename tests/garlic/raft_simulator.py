@@ -25,6 +25,7 @@ from raft_weather import ELECTION_TIMEOUT, TIMING, Weather, draw_limits
 from culm import garlic
 from culm.garlic.raft import (
     Apply,
+    ChangeFailed,
     Committed,
     Compact,
     Configuration,
@@ -182,6 +183,13 @@ class Simulator:
             node.raft.reachable(peer, Extension)
 
     def crash(self, node: Node) -> None:
+        if node.core is not None and node.changes:
+            # Had it been closed instead, it would have told of each change.
+            node.core.close()
+            while (event := node.core.next_event()) is not None:
+                self._tell_changes(node, event)
+            if node.changes:
+                raise Violation(f"{node.id} is closed, and has not told of {node.changes}")
         node.core = node.raft = None
         node.life += 1
         node.timer = None
@@ -337,6 +345,7 @@ class Simulator:
 
     def _tell(self, node: Node, event: object) -> None:
         self.happened[type(event).__name__] += 1
+        self._tell_changes(node, event)
         match event:
             case Committed() | Lost():
                 self.checker.tells(node.id, event)
@@ -356,6 +365,16 @@ class Simulator:
                 self._bury_others(node)
             case SnapshotInstalled(snapshot=snapshot) if node.applied < snapshot.index:
                 raise Violation("installed without a state")
+
+    @staticmethod
+    def _tell_changes(node: Node, event: object) -> None:
+        match event:
+            case ChangeFailed(server_id=number):
+                del node.changes[number]
+            case ConfigurationChanged(configuration=configuration):
+                for number, wanted in list(node.changes.items()):
+                    if configuration.find(number) == wanted:
+                        del node.changes[number]
 
     # The network
 
@@ -541,6 +560,16 @@ class Simulator:
             act(self.tell_time(node))
         self.drain(node)
 
+    def _ask(self, core: Raft | garlic.Node, change: Server | int) -> None:
+        """Add a server, or remove that of this number; the core has to tell the end of it."""
+        changes = self.nodes[core.server_id].changes
+        if isinstance(change, Server):
+            core.add_server(change)
+            changes[change.server_id] = change
+        else:
+            core.remove_server(change)
+            changes[change] = None
+
     def _change(self) -> None:
         """Add or remove a server, sometimes against the rules, or let a learner vote."""
         rng, leaders = self.rng, self.leaders()
@@ -563,12 +592,13 @@ class Simulator:
         learners = sorted(members - core.configuration.voters)
         if learners and rng.random() < 0.3:
             learner = rng.choice(learners)
-            self._on_leader(lambda core: core.add_server(server(learner)))
+            self._on_leader(lambda core: self._ask(core, server(learner)))
         elif others and (len(members) <= least or rng.random() < 0.5):
             voter = rng.random() < 0.5
-            self._on_leader(lambda core: core.add_server(server(rng.choice(others), voter=voter)))
+            added = partial(server, voter=voter)
+            self._on_leader(lambda core: self._ask(core, added(rng.choice(others))))
         elif len(members) > least:
-            self._on_leader(lambda core: core.remove_server(rng.choice(sorted(members))))
+            self._on_leader(lambda core: self._ask(core, rng.choice(sorted(members))))
 
     def _cancel(self, core: Raft | garlic.Node) -> None:
         core.cancel_change()

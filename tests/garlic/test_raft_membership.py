@@ -245,8 +245,26 @@ def test_a_server_that_is_closed_tells_nothing_that_a_restart_would_not_know() -
     removed(lab)
     lab.core.close()
     lab.drain()
-    assert lab.events[-1] == Closed()
+    assert lab.events[-2:] == [ChangeFailed(server_id=2), Closed()]
     assert not any(isinstance(event, ConfigurationChanged) for event in lab.events)
+
+
+def test_a_change_that_a_restart_may_not_know_ends_with_its_server() -> None:
+    lab = leader(stored=founders(1, 2))
+    removed(lab)
+    (persist,) = (effect for effect in lab.pending if isinstance(effect, Persist))
+    lab.core.fail(persist.ticket, OSError("full"))
+    lab.drain()
+    assert lab.events[-2:] == [ChangeFailed(server_id=2), Closed()]
+
+
+def test_a_server_that_was_asked_for_no_change_tells_of_none_when_it_is_closed() -> None:
+    lab = leader(stored=founders(1, 2))
+    removed(lab)
+    lab.release()
+    lab.core.close()
+    lab.drain()
+    assert not any(isinstance(event, ChangeFailed) for event in lab.events)
 
 
 def joiner() -> Lab:

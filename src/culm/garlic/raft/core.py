@@ -417,6 +417,7 @@ class Raft:
             self._engine.end()
             self._shared.journal.drop_messages()
             self._shared.work.stop()
+            self._shared.drop_changes()
             self._shared.settle_unapplied()
             for lost in self._shared.proposals.drop_all():
                 self._shared.work.emit(lost)

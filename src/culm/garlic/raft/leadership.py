@@ -141,6 +141,7 @@ class Leadership:
             joined: dict[int, int] = {}
             if self._change is not None:
                 joined[self._change.server.server_id] = self._change.progress.next_index
+                self._shared.asked_for_change(self._change.server.server_id)
             self.replicator.members_changed(joined)
         if (
             self._change is not None

@@ -6,7 +6,13 @@ from collections import deque
 
 from culm.effects import StoreWork
 from culm.garlic.raft.applier import Applier
-from culm.garlic.raft.events import ConfigurationChanged, Forwarded, LeaderChanged, Left
+from culm.garlic.raft.events import (
+    ChangeFailed,
+    ConfigurationChanged,
+    Forwarded,
+    LeaderChanged,
+    Left,
+)
 from culm.garlic.raft.journal import Journal
 from culm.garlic.raft.limits import Limits, Timing
 from culm.garlic.raft.messages import CLIENT_REQUESTS, RESPONSE_OF, RaftRequest
@@ -32,7 +38,8 @@ class Shared:
         self.work = StoreWork()
         self.proposals = Proposals()
         self.journal = Journal(stored, self.work, limits.writes_max)
-        self.changes: deque[tuple[int, Event]] = deque()  # to be reported from a known index on
+        # Reported from a known index on, and the server of the change if it was asked for here
+        self.changes: deque[tuple[int, Event, int | None]] = deque()
         self.applier = Applier(self.journal, self.work, limits, stored.applied_index)
 
     @property
@@ -74,8 +81,20 @@ class Shared:
         """Report that another configuration is in force, once a restart would know that, too."""
         journal = self.journal
         changed = ConfigurationChanged(configuration=journal.membership.current)
-        self.changes.append((journal.commit_index, changed))
+        self.changes.append((journal.commit_index, changed, None))
         self.report_changes(journal.known_index)
+
+    def asked_for_change(self, server_id: int) -> None:
+        """The members have changed because that server was to be added or removed here."""
+        if self.changes:
+            index, changed, _ = self.changes[-1]
+            self.changes[-1] = index, changed, server_id
+
+    def drop_changes(self) -> None:
+        """Report the end of what was asked for here, and a restart may not know."""
+        for _, _, server_id in self.changes:
+            if server_id is not None:
+                self.work.emit(ChangeFailed(server_id=server_id))
 
     def report_changes(self, reached: int) -> None:
         """Report the configurations that are in force since `reached` at the latest."""
@@ -86,7 +105,7 @@ class Shared:
     def left(self) -> None:
         """Report that this server has left, after the configuration without it."""
         if self.changes:
-            self.changes.append((self.changes[-1][0], Left()))
+            self.changes.append((self.changes[-1][0], Left(), None))
         else:
             self.work.emit(Left())
 
