@@ -124,6 +124,23 @@ def test_a_damaged_message_is_not_shown(changed: bytes, tmp_path: Path) -> None:
         ssb(["messages", "--dir", str(tmp_path), second.author])
 
 
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_message_whose_row_is_gone_is_missed(lost: int, tmp_path: Path) -> None:
+    """Neither are the others shown as the whole feed, nor does one pass for it."""
+    path = tmp_path / "feeds.sqlite"
+    messages = feed(path, 3)
+    me = messages[0].author
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE messages SET feed = '@x' WHERE sequence = ?", (lost,))
+    with pytest.raises(ImpossibleError, match="messages are gone"):
+        ssb(["messages", "--dir", str(tmp_path), me])
+    with closing(SsbSqliteStore(path)) as store:
+        found = store.read(me, first=1, count_max=9, size_max=9999) if lost > 1 else ()
+        assert found == tuple(each.data for each in messages[: lost - 1])
+        with pytest.raises(LookupError):
+            store.read(me, first=lost, count_max=9, size_max=9999)
+
+
 @pytest.mark.parametrize(
     "damage",
     [

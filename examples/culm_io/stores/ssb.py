@@ -98,11 +98,15 @@ class SsbSqliteStore(FeedStore):
         )
 
     def messages(self, feed: str) -> list[bytes]:
-        """The messages of a feed, as they are stored."""
-        found = self._db.execute(
+        """The messages of a feed, as they are stored.  Raises `sqlite3.Error` if some are gone."""
+        rows = self._db.execute(
             "SELECT data FROM messages WHERE feed = ? ORDER BY sequence", (feed,)
         )
-        return [data for (data,) in found]
+        found = [data for (data,) in rows]
+        heads = self._db.execute("SELECT sequence FROM heads WHERE feed = ?", (feed,)).fetchall()
+        if heads != ([(len(found),)] if found else []):
+            raise sqlite3.DatabaseError(f"the feed {feed} is damaged: messages are gone")
+        return found
 
     def proof(self, feed: str) -> tuple[bytes, bytes] | None:
         """Two messages that prove a fork of a feed."""
@@ -174,14 +178,15 @@ class SsbSqliteStore(FeedStore):
 
     def read(self, feed: str, *, first: int, count_max: int, size_max: int) -> tuple[bytes, ...]:
         rows = self._db.execute(
-            "SELECT data FROM messages WHERE feed = ? AND sequence >= ? ORDER BY sequence LIMIT ?",
+            "SELECT sequence, data FROM messages"
+            " WHERE feed = ? AND sequence >= ? ORDER BY sequence LIMIT ?",
             (feed, first, count_max),
         )
         found: list[bytes] = []
         size = 0
-        for (data,) in rows:
+        for sequence, data in rows:
             size += len(data)
-            if found and size > size_max:
+            if sequence != first + len(found) or (found and size > size_max):
                 break
             found.append(data)
         if not found:
