@@ -180,6 +180,24 @@ def test_a_silent_server_is_removed_all_the_same() -> None:
     assert lab.core.configuration.ids == {1, 2}
 
 
+def test_who_was_silent_for_two_election_timeouts_is_not_waited_for() -> None:
+    lab = leader(attempts_max=100)
+
+    def beats(number: int) -> None:
+        for _ in range(number):
+            for message in all_of(lab.wait(0.5), AppendRequest):
+                if message.destination == 2:
+                    lab.settle(lab.accept(message))
+
+    beats(6)
+    lab.core.remove_server(3)
+    one(lab.drain(), LeaveRequest)
+    beats(1)
+    assert lab.core.configuration.ids == {1, 2, 3}  # silent for 3.5 s of 4
+    beats(2)
+    assert lab.core.configuration.ids == {1, 2}
+
+
 def removed(lab: Lab) -> None:
     """Server 2 of a cluster of two is removed; effects wait from then on."""
     lab.core.remove_server(2)

@@ -211,8 +211,8 @@ class Change:
             self._shared.journal.withdraw(self.server.server_id)
             self.progress.in_flight.clear()
             self._attempts += 1
-        if self._hopeless:
-            leaving = self.state is ChangeState.LEAVING
+        leaving = self.state is ChangeState.LEAVING
+        if self._hopeless or (leaving and self._silent):
             if leaving:
                 self.state = ChangeState.COMMITTING
             return leaving
@@ -227,6 +227,13 @@ class Change:
         if self.state is ChangeState.JOINING and self._invitations >= attempts_max:
             return not self.progress.in_flight  # the last one may yet be accepted
         return shared.now - self._moved_at >= shared.timing.change_timeout_s
+
+    @property
+    def _silent(self) -> bool:
+        """Whether a server that is to leave is as good as dead: not to be waited for."""
+        peer, shared = self._replicator.peers.get(self.server.server_id), self._shared
+        patience = 2 * shared.timing.election_timeout_max_s
+        return peer is not None and shared.now - peer.heard_at >= patience
 
     def look(self) -> None:
         """Let a learner vote if it answers, and lacks as little as a joiner may."""
