@@ -6,7 +6,7 @@ import gc
 from collections import deque
 
 import pytest
-from oxen_support import ME, Table
+from oxen_support import ME, Dice, Table
 from test_oxen_costs import joined
 
 from culm.machine import Closed, LocalProtocolError
@@ -17,11 +17,15 @@ from culm.oxen import (
     PeerForgotten,
     PeerJoined,
     PeerLeft,
+    PeerReachable,
     PeerState,
     PeerUnreachable,
     SendFailed,
+    Timing,
 )
+from culm.oxen.flight import Flight
 from culm.oxen.messages import MessageAck, MessageData, OneToOne
+from culm.oxen.stream import Item
 
 P, Q = b"P", b"Q"
 
@@ -164,3 +168,40 @@ def _reachable(root: object) -> list[object]:
                 seen[id(each)] = each
                 frontier.append(each)
     return [*seen.values()]
+
+
+def test_one_that_is_there_and_has_forgotten_us_for_want_of_room_is_given_up() -> None:
+    """It answers keepalives, as any server does, and acknowledges nothing of a stranger's."""
+    table = Table()
+    table.join(P)
+    table.join(Q)
+    table.events()
+    number = table.node.send(P, b"x")
+    table.wait(150.0, alive=(P, Q))
+    assert table.events() == []
+    table.wait(20.0, alive=(P, Q))
+    assert table.events() == [
+        SendFailed(peer=P, message=number, reason=FailReason.PEER_UNREACHABLE),
+        PeerUnreachable(peer=P),
+    ]
+    table.wait(1000.0, alive=(P, Q))
+    assert table.events() == []
+    table.said()
+    table.wait(10.0, alive=(P, Q))
+    table.accept(P, P)
+    assert table.events() == [PeerReachable(peer=P)]
+
+
+def test_silence_is_that_of_messages_under_way() -> None:
+    """A message that was withdrawn, unanswered, does not make the next one look old."""
+    flight = Flight(timing=Timing(), rng=Dice())
+    first, second = Item(1, b""), Item(2, b"")
+    flight.dispatch(first, 1.0)
+    for now in (10.0, 20.0, 30.0):
+        flight.look(now)
+        flight.take_lost(now)
+    assert flight.silence(30.0) == 29.0
+    assert flight.forget(first)
+    assert flight.silence(500.0) == 0.0
+    flight.dispatch(second, 500.0)
+    assert flight.silence(501.0) == 1.0

@@ -287,7 +287,7 @@ class Associations:
             self.dismiss(peer)
 
     def _is_overdue(self, peer: Peer, now: float) -> bool:
-        """Whether `peer` was out of reach for too long, or takes too long to join or to leave.
+        """Whether `peer` was out of reach or silent for too long, or is long in joining or leaving.
 
         A peer that leaves closes within `leave_s`: one that is still there then never said goodbye.
         """
@@ -298,7 +298,8 @@ class Associations:
             return False
         if not peer.known_to_user:
             return True
-        return self._links.contacts.newest(peer.sid) <= deadline
+        in_vain = peer.state is _JOINED and self.courier.waits_in_vain(peer)
+        return in_vain or self._links.contacts.newest(peer.sid) <= deadline
 
     def _watch(self, peer: Peer, now: float) -> None:
         """Let others try to reach a silent peer, and give it up if none of them can.
@@ -351,7 +352,7 @@ class Associations:
         peer.outgoing.restart(self._roster.broadcast_sequence)
         peer.enter(_SYNCHRONIZING, self._clock.unix)
         self._links.unban(peer.sid)
-        self.courier.synchronize(peer)
+        self.courier.seek(peer)
 
     def admit(self, sid: bytes, *, told: bool) -> Peer | None:
         """Make a peer of an unknown server, if there is room.

@@ -20,6 +20,10 @@ from culm.oxen.peer import Peer
 from culm.oxen.stream import Item
 from culm.timers import Deadlines
 
+# A peer that may be reached, but acknowledges nothing, is given up after as many times the patience
+# with one that may not: after the first it has to show itself.
+_SILENCES = 2
+
 
 class Courier:
     """Owns the deadlines of redelivery, one for each peer."""
@@ -34,6 +38,15 @@ class Courier:
     def synchronize(self, peer: Peer) -> None:
         """Send our synchronize message under a new ID."""
         self._send(peer, [peer.outgoing.synchronize(self._clock.now, known=peer.known)])
+
+    def seek(self, peer: Peer) -> None:
+        """Synchronize with a peer that was given up and is reported to be back.
+
+        If it had long acknowledged nothing, the reports still pay for what is sent to it.
+        """
+        if peer.mute:
+            self._links.expect(peer.sid, told=True)
+        self.synchronize(peer)
 
     def challenge(self, peer: Peer) -> None:
         """Send, or send again, a question that the peer can answer only if it has not restarted."""
@@ -63,6 +76,13 @@ class Courier:
         if silence >= self._patience_s and self._links.question(peer.sid, self._patience_s):
             peer.fall_silent()
             self.ask_through_others(peer)
+
+    def waits_in_vain(self, peer: Peer) -> bool:
+        """Whether a peer that may be reached has acknowledged nothing for far too long.
+
+        One that has forgotten us for want of room answers keepalives, as any server does.
+        """
+        return peer.outgoing.flight.silence(self._clock.now) >= _SILENCES * self._patience_s
 
     def ask_for_missing(self, peer: Peer, begun: Container[Delivery]) -> None:
         """Ask a joined peer whether messages missing for long will never come.

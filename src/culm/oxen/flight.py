@@ -66,8 +66,8 @@ class Flight:
         return self._backoff >= _BAD_WAY
 
     def silence(self, now: float) -> float:
-        """Seconds without any acknowledgement until `now`; 0 unless there was a timeout."""
-        return now - self._silent_since if self._backoff else 0.0
+        """Seconds without any acknowledgement until `now`; 0 unless a message has timed out."""
+        return now - self._silent_since if self._backoff and len(self) else 0.0
 
     @property
     def room(self) -> int:
@@ -207,6 +207,7 @@ class Flight:
 
     def _begin(self, now: float) -> None:
         """Prepare for a message that leaves while nothing is under way."""
+        self._silent_since = now
         if now - self._since > self._round_trip.timeout:
             self._window.rest()
         if now >= self._way_until:
