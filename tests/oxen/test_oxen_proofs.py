@@ -6,12 +6,12 @@ Source: RFC 9000, section 8: at most three times the bytes that came, until an a
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from oxen_simulation import EPOCH as SIM_EPOCH
 from oxen_simulation import LIMITS, TIMING
-from oxen_support import EPOCH, ME, Table, all_joined, joining
+from oxen_support import EPOCH, ME, Table, all_joined, builder, joining
 
 from culm.machines.memory import retained_size
 from culm.oxen import (
@@ -41,6 +41,7 @@ from culm.oxen.messages import (
     write_message,
 )
 from culm.oxen.proofs import Proofs
+from culm.testing.cluster import Cluster
 from culm.testing.network import Conditions, Network
 
 STRANGER = b"X"
@@ -432,3 +433,30 @@ def test_those_of_whom_many_tell_are_reached_all_the_same() -> None:
         table.wait(1.0, alive=(b"P",))
         reached |= {hop for hop, _ in table.sent if hop in CROWD}
     assert reached == set(CROWD)
+
+
+def test_what_a_report_pays_for_goes_the_way_that_the_report_came() -> None:
+    """Over the direct link, which nobody has tried, it might be lost, and another is not paid."""
+    table = Table()
+    table.join(b"Q")
+    table.said()
+    table.tell_message(STRANGER, Synchronize(0, 7), source=b"Q")
+    sent = [(hop, parcel.body) for hop, parcel in table.sent if parcel.body is not None]
+    assert [hop for hop, body in sent if isinstance(body, MessageData)] == [b"Q"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_line_is_soon_together_though_each_server_has_room_for_one_candidate(seed: int) -> None:
+    network = Network(seed=seed, conditions=Conditions(delay_min=0.005, delay_max=0.05))
+    names = [b"N%02d" % index for index in range(6)]
+    neighbours = list(pairwise(names))
+    for pair in combinations(names, 2):
+        if pair not in neighbours:
+            network.cut(*pair)
+    cluster, build = Cluster(network), builder(network, limits=Limits(candidates_max=1))
+    for sid in names:
+        cluster.add(sid, build)
+    cluster[names[0]].call("start")
+    for one, other in neighbours:
+        cluster[other].call("join", sid=one)
+    assert network.run(60.0, done=lambda: all_joined(cluster))

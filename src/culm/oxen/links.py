@@ -68,6 +68,7 @@ class Links:
         self._told: dict[bytes, int] = {}  # the portion of gossip it got last, counted from 1
         self._gossips = 0
         self._untold: set[bytes] = set()  # get gossip once they have proved themselves
+        self._bearers: dict[bytes, bytes] = {}  # through which one spoke that is sought
         self._banned: set[bytes] = set()
         share_max = introduction_size(self._me, limits, dialect)
         self._proofs = Proofs(limits.peers_max, share_max=share_max)
@@ -88,6 +89,7 @@ class Links:
         self._shared.discard(sid)
         self._told.pop(sid, None)
         self._untold.discard(sid)
+        self._bearers.pop(sid, None)
         if self._seal is not None:
             self._seal.release(sid)
 
@@ -144,6 +146,7 @@ class Links:
         if sid in self._proofs.pending and self.trusts(by):
             self._proofs.expect(sid, told=True)
             self._proofs.hear_rumour([sid], size)
+            self._bearers[sid] = by
 
     def accept(self, sid: bytes) -> None:
         """Note that `sid` has acknowledged a message sent to it alone."""
@@ -270,10 +273,16 @@ class Links:
     def send(self, body: MessageData, attempt: int) -> bool:
         """Send message data of our own for the `attempt`-th time (0 is the first).
 
-        False if it cannot leave now.
+        False if it cannot leave now.  What others pay for goes first the way by which they told of
+        the receiver: there may be too little for a second attempt.
         """
-        hop = self._routes.hop(body.to, self._clock.unix, attempt=attempt)
-        if body.to in self._proofs.pending and not self._is_paid(hop, body):
+        now, hop = self._clock.unix, None
+        pays = body.to in self._proofs.pending
+        if pays and not attempt:
+            hop = self._bearers.pop(body.to, None)
+        if hop is None or not self.contacts.usable(self._me, hop, now):
+            hop = self._routes.hop(body.to, now, attempt=attempt)
+        if pays and not self._is_paid(hop, body):
             return False
         if hop is None or not self._outbox.put(hop, body):
             self._drop_unsent(hop)

@@ -145,7 +145,7 @@ class Reception:
         told = source != body.fr and self._links.trusts(source)
         peer = self._associations.admit(body.fr, told=told)
         if told:
-            self._links.hear_rumour([body.fr], size)
+            self._links.hear_of(body.fr, source, size)
         if peer is not None and not isinstance(message, Synchronize):  # its handler sends ours
             self._courier.synchronize(peer)
         return peer
