@@ -377,6 +377,29 @@ def test_a_snapshot_that_the_store_does_not_find_is_read_again_with_the_next_hea
     assert [type(effect) for effect in lab.pending] == [ReadSnapshot]
 
 
+def test_a_peer_hears_its_leader_while_a_chunk_is_read() -> None:
+    """A read that took longer than the election timeout deposed the leader, again and again."""
+    lab, request = compacted()
+    sent = installing(lab, request)
+    lab.hold = True
+    answer(lab, sent, SnapshotResponse, 4)
+    (read,) = lab.pending
+
+    def beat() -> AppendRequest:
+        return next(m for m in all_of(lab.wait(0.5), AppendRequest) if m.destination == 2)
+
+    for _ in range(8):
+        request = beat()
+        assert (request.previous_index, request.commit_index, request.entries) == (0, 0, ())
+        assert all_of(lab.accept(request), SnapshotRequest) == []
+    assert lab.core.state is State.LEADER
+    request = beat()
+    lab.do(read, SnapshotChunk(b"more", False))
+    assert all_of(lab.drain(), SnapshotRequest) == []  # one request is unanswered at a time
+    sent = one(lab.accept(request), SnapshotRequest)
+    assert (sent.offset, sent.data) == (4, b"more")
+
+
 # Probing
 
 

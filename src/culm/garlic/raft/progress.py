@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
+from culm.garlic.raft.effects import SnapshotChunk
 from culm.garlic.raft.limits import Limits
 from culm.garlic.raft.model import PeerStatus, Snapshot
 
@@ -82,6 +83,7 @@ class Progress:
     chunk_end: int = 0
     chunk_done: bool = False
     reading: bool = False
+    chunk: tuple[Snapshot, int, SnapshotChunk] | None = None  # read at that offset, not sent
 
     def sent_request(self, sequence: int, now: float, previous_index: int) -> None:
         self.sent = sequence
@@ -217,6 +219,15 @@ class Progress:
     def end_chunk(self) -> None:
         """It has been read, or there is none."""
         self.reading = False
+
+    def keep_chunk(self, snapshot: Snapshot, offset: int, chunk: SnapshotChunk) -> None:
+        """It may be sent when no request is unanswered."""
+        self.chunk = snapshot, offset, chunk
+
+    def take_chunk(self) -> tuple[Snapshot, int, SnapshotChunk] | None:
+        """The chunk that was read, if it is still the one wanted."""
+        kept, self.chunk = self.chunk, None
+        return kept if kept and kept[:2] == (self.snapshot, self.offset) else None
 
     def drop_snapshot(self, latest: Snapshot) -> None:
         """The one that was begun is not there any more: the next chunk is the first of another.

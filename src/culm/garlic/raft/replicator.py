@@ -85,7 +85,7 @@ class Replicator:
             if not (lacks or progress.sent < self.needed or (news and not progress.in_flight)):
                 return
             self._send_append(peer, progress)
-        if not progress.in_flight and not progress.reading:
+        if not (progress.in_flight or progress.reading or self._send_chunk(peer, progress)):
             self._want_chunk(peer, progress)
 
     def _send_append(self, peer: int, progress: Progress) -> None:
@@ -123,8 +123,28 @@ class Replicator:
         for peer, progress in self.peers.items():
             progress.go_on()
             self.expire(peer, progress, overdue)
-            if not progress.in_flight and progress.state is not ProgressState.SNAPSHOT:
-                self._send_append(peer, progress)
+            if not progress.in_flight:
+                if progress.state is not ProgressState.SNAPSHOT:
+                    self._send_append(peer, progress)
+                elif progress.reading:  # a slow disk of ours is no silence
+                    self._send_sign_of_life(peer, progress)
+
+    def _send_sign_of_life(self, peer: int, progress: Progress) -> None:
+        """An empty request that follows index 0, on which all logs agree."""
+        sequence = self.next_sequence()
+        progress.sent_request(sequence, self._shared.now, 0)
+        self._shared.journal.send_now(
+            AppendRequest(
+                source=self._shared.server_id,
+                destination=peer,
+                term=self._shared.journal.term,
+                sequence=sequence,
+                previous_index=0,
+                previous_term=0,
+                commit_index=0,
+                entries=(),
+            )
+        )
 
     def expire(self, peer: int, progress: Progress, overdue: float) -> None:
         """Give up waiting for requests that were sent before `overdue`."""
@@ -214,6 +234,16 @@ class Replicator:
         if chunk is None:
             progress.drop_snapshot(shared.journal.log.snapshot)
             return
+        progress.keep_chunk(snapshot, offset, chunk)
+        if not progress.in_flight:  # else it follows the answer
+            self._send_chunk(peer, progress)
+
+    def _send_chunk(self, peer: int, progress: Progress) -> bool:
+        """Send the chunk that has been read, if there is one, and it is still wanted."""
+        shared, kept = self._shared, progress.take_chunk()
+        if kept is None:
+            return False
+        snapshot, offset, chunk = kept
         sequence = self.next_sequence()
         progress.sent_request(sequence, shared.now, 0)
         progress.sent_chunk(offset + len(chunk.data), chunk.done)
@@ -230,6 +260,7 @@ class Replicator:
                 commit_index=shared.journal.commit_index,
             )
         )
+        return True
 
     def on_snapshot_response(self, progress: Progress, response: SnapshotResponse) -> Chunk | None:
         """The meaning of the answer; ``None`` if it was not waited for."""
