@@ -27,6 +27,7 @@ from culm.point2point.replication import (
     Replicator,
     ReplicatorLimits,
     Settled,
+    Timing,
 )
 from culm.testing import captures
 from culm.testing.link import whole
@@ -208,6 +209,7 @@ class Node:
         self.ends: list[End] = []
         self.changed: list[tuple[End | None, LogKey]] = []  # with the replicator that reported it
         self.setup = Setup()
+        self.timing = Timing()
         self.paused = False  # the store does not answer
         self.respond: Callable[[Effect], object] = lambda effect: self.store.perform(effect)
 
@@ -223,6 +225,7 @@ class Node:
             setup=self.setup,
             interest=self.interest,
             limits=self.limits,
+            timing=self.timing,
             family=self.store.family,
         )
         end = End(self, machine)

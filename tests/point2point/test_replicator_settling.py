@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from replicator_support import FETCH, SERVE, World, news_of, settled, store_of
+from replicator_support import (
+    FETCH,
+    SERVE,
+    SMALL,
+    World,
+    key_of,
+    news_of,
+    same,
+    settled,
+    store_of,
+)
 
 from culm.point2point import Role
-from culm.point2point.replication import LogOffered, Settled
+from culm.point2point.replication import LogOffered, Settled, Timing
+from culm.point2point.replication.steps import Stage
 
 
 @pytest.mark.parametrize("lacking", [1, 20, 50])
@@ -56,3 +69,37 @@ def test_the_time_at_which_it_gives_up_is_not_one_that_it_still_waits_for() -> N
         end.drain()
         deadline = end.machine.next_deadline()
         assert deadline is None or deadline > now
+
+
+def test_a_wish_that_comes_when_all_has_settled_is_not_forgotten() -> None:
+    """The peer's only place is that of a log which has been forgotten and taken up again since."""
+    limits = replace(SMALL, connection=replace(SMALL.connection, requests_max=1))
+    logs = [news_of((5, 5), seed=seed) for seed in range(1, 6)]
+    world = World()
+    asker = world.node(store_of(*logs), limits=replace(limits, logs_max=2))
+    server = world.node(store_of(*logs), limits=limits)
+    cable = world.connect(asker, server)
+    world.wait(10)
+    for news in logs:
+        cable.left.machine.stored(key_of(news))
+        cable.left.drain()
+        world.wait(10)
+    stages = {ours.stage for log in cable.left.machine.logs.values() for ours in log.ours.values()}
+    assert Stage.QUEUED not in stages
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.1])
+def test_quiet_of_no_length_is_quiet(latency: float) -> None:
+    """Requests that end to make room do not keep the machine busy until the peer has answered."""
+    logs = [news_of((5, 5), seed=seed) for seed in range(1, 6)]
+    world = World(latency=latency)
+    nodes = [
+        world.node(store_of(*logs[:3])),
+        world.node(store_of(*logs[2:]), limits=replace(SMALL, logs_max=2)),
+    ]
+    for node in nodes:
+        node.timing = Timing(settle_s=0.0)
+    cable = world.connect(*nodes)
+    world.wait(10)
+    assert settled(cable.left)
+    assert same(*nodes)

@@ -147,6 +147,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if want is not None:
             check_type("want", want, Want)
         self.connection.check_open()
+        self._quiet.disturb()  # a store that answers at once leaves no other trace of it
         want = want or self._interest.want or Want()
         if self._keep(log, want):
             self._logs.tell(log, Wanted(want))
@@ -155,6 +156,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """Entries of `log` have been stored by another writer: send them to the peer."""
         check_log(log)
         self.connection.check_open()
+        self._quiet.disturb()
         if log in self._logs or self._logs.free():
             self._keep(log)
             self._logs.tell(log, Happening.CHANGED)
@@ -228,7 +230,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             return self.next_event()
         if self._logs.wishes or self._logs.turned_away or self._without_place:
             self._logs.make_room(patient=False, wanted=self._without_place)
-            if self._logs.leaving or self._go_without():
+            if self._logs.leaving:
+                return None  # what the peer says to that disturbs the quiet
+            if self._go_without():
                 self._quiet.begin_anew()
                 return self.next_event()
         # An answer, however late, lets it settle anew.
