@@ -535,3 +535,20 @@ def test_a_forked_log_comes_though_there_is_no_place_when_the_peer_tells_of_it(
     assert same(server, client)
     assert client.store.fork(log) == store.fork(log)
     assert settled(end)
+
+
+@pytest.mark.parametrize("stored", [0, 20, 90])
+def test_logs_that_wait_for_each_other_s_place_and_one_is_to_go_on_inside_a_payload(
+    stored: int,
+) -> None:
+    """Each has a single place, and a log that the other lacks: one of them lets the other go."""
+    limits = replace(SMALL, logs_max=1)
+    ours, theirs = news_of((5, 5)), news_of((5, 90), seed=2)
+    payload = theirs[1].payload
+    assert payload is not None
+    begun = NewEntry(theirs[1].entry, payload[:stored], staged=True)
+    world = World(latency=0.1)
+    stores = store_of(ours), store_of([theirs[0], begun])
+    world.connect(*(world.node(each, limits=limits) for each in stores))
+    world.wait(30)
+    assert all(len(node.store.logs()) == 2 for node in world.nodes)

@@ -202,8 +202,11 @@ class LogState:
 
     @property
     def only_waits(self) -> bool:
-        """Whether nothing is left but proposals for which the peer has no room."""
-        if self.writing or self.questions or self.theirs:
+        """Whether nothing is left but proposals for which the peer has no room.
+
+        One that is to go on inside a payload has something to write, but nothing has come for it.
+        """
+        if self.questions or self.theirs:
             return False
         ours = [each for each in self.ours.values() if each.stage is not Stage.IDLE]
         known = [each.request for each in ours]
