@@ -30,7 +30,7 @@ from culm.bamboo.entry import Entry
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.bamboo.records import NewEntry
-from culm.point2point.replication import ForkFound, Interest, LogRefused, Want
+from culm.point2point.replication import ForkFound, Interest, LogRefused, LogSynced, Want
 from culm.wire.multihash import YAMF
 
 SIZES = (5, 100, 3, 9, 70, 5, 5, 200, 5, 5, 5, 5, 5, 5, 5, 5, 5)
@@ -398,3 +398,29 @@ def test_a_fork_for_which_there_was_no_room_is_told_when_there_is_some() -> None
         peer.data(marker(request_id))
         peer.control(grant(1))
     assert cancel(7, 135, proof_bytes(9)) in peer.control_seen
+
+
+@pytest.mark.parametrize(
+    "want",
+    [
+        Want(first=1, last=13, payload_only=True, size_max=2),
+        Want(first=1, last=13, size_max=2),
+        Want(first=9, last=13, payload_only=True),
+        Want(first=9, last=13),
+    ],
+)
+def test_a_range_that_a_known_fork_cuts_short_is_told(want: Want) -> None:
+    """Of the first there is nothing to store, and of the last nothing is left."""
+    world = World()
+    branches = [news_of((5,) * 13, branch=branch, fork_at=5) for branch in (b"", b"other")]
+    nodes = [world.node(store_of(each)) for each in branches]
+    world.connect(*nodes)
+    world.wait(10)
+    reader = nodes[0].end
+    assert reader.of(ForkFound)
+    told = len(reader.of(LogSynced)) + len(reader.of(LogRefused))
+    reader.machine.replicate(key_of(branches[0]), want)
+    reader.drain()
+    world.wait(10)
+    assert len(reader.of(LogSynced)) + len(reader.of(LogRefused)) > told
+    assert not reader.machine.logs[key_of(branches[0])].ranges

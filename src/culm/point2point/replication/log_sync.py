@@ -347,7 +347,8 @@ class LogSync(LogState):
         is_next = purpose is Purpose.NEXT
         if reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0) and is_next:
             return
-        if reason not in (CancelReason.END_OF_RANGE, CancelReason.FORK):
+        forked = reason is CancelReason.FORK and purpose is not Purpose.RANGE  # tells more
+        if not forked and reason is not CancelReason.END_OF_RANGE:
             if is_next and self.offered is not None:
                 self.offered = min(self.offered, self.position)
             self._emit(LogRefused(log=self.log, reason=reason))
@@ -402,6 +403,8 @@ class LogSync(LogState):
         self.ours = {**self.ours, purpose: Ours(steps.STAGES[stage][Step.END])}
         endless = request.proposal.end is None  # then it only rests
         received = endless or request.discarding or request.receive_cursor.piece is None
+        if purpose is Purpose.RANGE:  # which may have been made smaller, because of a fork
+            received = self.received or request.discarding
         if stage is Stage.FINISHED and not received:
             # A peer that ends a range without having sent all of it would do so again.
             if purpose is Purpose.NEXT:
