@@ -260,7 +260,9 @@ def test_ranges_and_forks() -> None:
         assert wish(Purpose.RANGE, log) == fetches
         shown = wish(Purpose.FORK, log) == Plan(Action.SHOW_FORK, log.fork_at or 0)
         assert shown is (log.fork_at is not None and (log.fork_told or 9) > log.fork_at)
-        assert still_wants(Purpose.RANGE, proposal(1, end=1), log)
+        for end in (1, None):  # those wants have none
+            made = proposal(1, end=end)
+            assert still_wants(Purpose.RANGE, made, log) is (not log.ranges or end is None)
         for start in (1, 3):
             made = proposal(start, end=start)
             assert still_wants(Purpose.FORK, made, log) is (shown and start == log.fork_at)

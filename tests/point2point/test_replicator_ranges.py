@@ -290,3 +290,33 @@ def test_a_range_for_which_there_is_room_before_its_refusal_is_over_is_not_lost(
     assert sorted(requests) == [1]
     peer.data(marker(1))
     assert [request.proposal for request in requests.values()] == [wanted]
+
+
+@pytest.mark.parametrize("interest", [KEEP, FETCH])
+@pytest.mark.parametrize("later", [0, 5])
+def test_a_range_without_end_holds_up_no_other(interest: Interest, later: int) -> None:
+    news = news_of((5,) * 12)
+    world = World()
+    reader, server = (
+        world.node(store_of(news[:8]), interest=interest),
+        world.node(store_of(news[:8])),
+    )
+    for seqnum in range(1, 9):
+        reader.store.discard_payload(key_of(news), seqnum)
+    world.connect(reader, server)
+    world.wait(later)
+    wants = [
+        Want(first=5, payload_only=True),
+        *(Want(first=n, last=n, payload_only=True) for n in (1, 3)),
+    ]
+    for want in wants:
+        reader.end.machine.replicate(key_of(news), want)
+        reader.end.drain()
+        world.wait(later)
+    world.wait(10)
+    assert {1, 3} <= {event.seqnum for event in reader.end.of(LogSynced)}
+    server.add(*news[8:])
+    world.wait(10)
+    stored = {n for n in range(1, 9) if reader.store.entry(key_of(news), n).payload_complete}
+    assert stored == {1, 3, 5, 6, 7, 8}
+    assert len(reader.end.of(EntryStored)) == len(stored) + 4 * (interest is KEEP)

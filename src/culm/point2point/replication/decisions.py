@@ -81,6 +81,8 @@ def still_wants(purpose: Purpose, proposal: Proposal, log: LogState) -> bool:
             return proposal.start == start_of_next(log).seqnum and _is_endless(log)
         case Purpose.FORK:
             return wish(purpose, log) is not None and proposal.start == log.fork_at
+        case Purpose.RANGE if log.ranges:
+            return (proposal.end is None) == (log.ranges[0].last is None)
         case _:
             return True
 

@@ -236,9 +236,20 @@ class LogSync(LogState):
         if again and self.ours[Purpose.RANGE].request is not None and want in self.ranges[:1]:
             self.lost = True
         if want not in self.ranges:
-            self.ranges += (want,)
+            self._let_go_first(want)
         self._make_room(Purpose.RANGE)
         self._propose(Purpose.RANGE)
+
+    def _let_go_first(self, want: Want) -> None:
+        """Line up a range: those that have an end do not wait for one that has none."""
+        request = self.ours[Purpose.RANGE].request
+        if request is not None and request.is_open and want.last is not None:
+            due, (endless, *others) = request.receive_cursor.piece, self.ranges or (want,)
+            if endless.last is None and due is not None:  # goes on from there afterwards
+                first = max(due.seqnum, endless.first or 1)
+                self.ranges, self.lost = (replace(endless, first=first), *others), True
+                self._cancel(request, CancelReason.RESOURCE_LIMIT)
+        self.ranges = tuple(sorted((*self.ranges, want), key=lambda each: each.last is None))
 
     def _propose_wanted(self) -> None:
         """Make the proposals that are wanted, where none is under way, and reconsider answers."""
