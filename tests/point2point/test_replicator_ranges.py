@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -320,3 +321,18 @@ def test_a_range_without_end_holds_up_no_other(interest: Interest, later: int) -
     stored = {n for n in range(1, 9) if reader.store.entry(key_of(news), n).payload_complete}
     assert stored == {1, 3, 5, 6, 7, 8}
     assert len(reader.end.of(EntryStored)) == len(stored) + 4 * (interest is KEEP)
+
+
+@pytest.mark.parametrize("known", [range(4, 9), [4, 5, 8]])
+def test_entries_behind_a_gap_go_on_to_the_peer_when_it_is_filled(known: Iterable[int]) -> None:
+    """They are from a range; the peer, which fills the gap, has not got so far."""
+    news = news_of((5,) * 8)
+    kept = [news[n - 1] for n in (1, *known)]
+    world = World()
+    holder, other = world.node(store_of(kept)), world.node(store_of(news[:3]))
+    world.connect(holder, other)
+    world.wait(10)
+    heads = [node.store.head(key_of(news)) for node in (holder, other)]
+    assert heads[0] == heads[1]
+    assert heads[0] is not None
+    assert heads[0].seqnum == (8 if 7 in known else 5)

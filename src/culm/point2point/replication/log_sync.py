@@ -191,6 +191,8 @@ class LogSync(LogState):
                 self.writing -= 1
                 if not self.writing:
                     self._propose_wanted()
+                    if self.follows and self.newest > self.position:  # a gap may be filled
+                        self._look(steps.Happening.CHANGED)
             case steps.Happening.QUEUED:
                 # Proposals that ours was to displace give the peer some credit back.
                 for theirs in self._in(PeerStage.AWAITING_OURS):
