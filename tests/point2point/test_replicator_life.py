@@ -386,8 +386,6 @@ def grow(seed: int, *, asks: bool = False) -> None:
         )
         for _ in range(2)
     ]
-    for node in nodes:
-        node.timing = Timing(settle_s=rng.choice((0.0, 0.5)))
     world.connect(*nodes)
     growing = [list(news_of((1,) * 12, log_id=number)) for number in range(rng.choice((2, 4)))]
     logs = [key_of(news) for news in growing]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Self
 
 from culm.bamboo.effects import AddFork, ReadEntry, ReadHashes, ReadLog
@@ -270,6 +270,19 @@ class LogState:
         for purpose in purposes:
             if Step.MAKE_ROOM in steps.STAGES[self.ours[purpose].stage]:
                 self._move(purpose, Step.MAKE_ROOM)
+
+    def _line_up(self, want: Want) -> None:
+        """Take up a range: those that have an end do not wait for one that has none."""
+        if want in self.ranges:
+            return
+        request = self.ours[Purpose.RANGE].request
+        if request is not None and request.is_open and want.last is not None:
+            due, (endless, *others) = request.receive_cursor.piece, self.ranges or (want,)
+            if endless.last is None and due is not None:  # goes on from there afterwards
+                first = max(due.seqnum, endless.first or 1)
+                self.ranges, self.lost = (replace(endless, first=first), *others), True
+                self._cancel(request, CancelReason.RESOURCE_LIMIT)
+        self.ranges = tuple(sorted((*self.ranges, want), key=lambda each: each.last is None))
 
     def _refuse(self) -> None:
         """One side finds fault with the wishes or the data of the other."""

@@ -237,21 +237,9 @@ class LogSync(LogState):
         """Fetch another range; `again`: even if it is the one that is being fetched."""
         if again and self.ours[Purpose.RANGE].request is not None and want in self.ranges[:1]:
             self.lost = True
-        if want not in self.ranges:
-            self._let_go_first(want)
+        self._line_up(want)
         self._make_room(Purpose.RANGE)
         self._propose(Purpose.RANGE)
-
-    def _let_go_first(self, want: Want) -> None:
-        """Line up a range: those that have an end do not wait for one that has none."""
-        request = self.ours[Purpose.RANGE].request
-        if request is not None and request.is_open and want.last is not None:
-            due, (endless, *others) = request.receive_cursor.piece, self.ranges or (want,)
-            if endless.last is None and due is not None:  # goes on from there afterwards
-                first = max(due.seqnum, endless.first or 1)
-                self.ranges, self.lost = (replace(endless, first=first), *others), True
-                self._cancel(request, CancelReason.RESOURCE_LIMIT)
-        self.ranges = tuple(sorted((*self.ranges, want), key=lambda each: each.last is None))
 
     def _propose_wanted(self) -> None:
         """Make the proposals that are wanted, where none is under way, and reconsider answers."""
@@ -414,10 +402,8 @@ class LogSync(LogState):
         stage, request = self.ours[purpose]
         assert request is not None
         self.ours = {**self.ours, purpose: Ours(steps.STAGES[stage][Step.END])}
-        endless = request.proposal.end is None  # then it only rests
-        received = endless or request.discarding or request.receive_cursor.piece is None
-        if purpose is Purpose.RANGE:  # which may have been made smaller, because of a fork
-            received = self.received or request.discarding
+        rests = request.proposal.end is None or request.receive_cursor.piece is None
+        received = request.discarding or (self.received if purpose is Purpose.RANGE else rests)
         if stage is Stage.FINISHED and not received:
             # A peer that ends a range without having sent all of it would do so again.
             if purpose is Purpose.NEXT:
