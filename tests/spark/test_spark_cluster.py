@@ -89,14 +89,15 @@ def test_the_commands_of_the_page_run_as_they_stand(tmp_path):
     for port, other in zip(PORTS, free_ports(), strict=True):
         assert port in script
         script = script.replace(port, other)
-    process = subprocess.Popen(
-        ["bash", "-e", "-x", "-c", script],
-        cwd=tmp_path,
-        env=environment(tmp_path) | {"WHEEL": wheel_of_culm(tmp_path / "wheels").as_uri()},
-        stdout=(tmp_path / "stdout").open("w"),
-        stderr=(tmp_path / "stderr").open("w"),
-        start_new_session=True,
-    )
+    with (tmp_path / "stdout").open("w") as stdout, (tmp_path / "stderr").open("w") as stderr:
+        process = subprocess.Popen(
+            ["bash", "-e", "-x", "-c", script],
+            cwd=tmp_path,
+            env=environment(tmp_path) | {"WHEEL": wheel_of_culm(tmp_path / "wheels").as_uri()},
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
     try:
         status = process.wait()
     finally:

@@ -95,7 +95,7 @@ def found_at(spark: SparkSession, job: str, output: Path) -> dict[str, object]:
             rows = spark.read.parquet(str(output / name)).drop("cpu_s", "transcript")
             found[name] = Counter(map(str, rows.collect()))
     summary = json.loads((output / "summary.json").read_text())
-    return {**found, **{key: summary[key] for key in summary.keys() - {"output", "seconds"}}}
+    return {**found, **{key: summary[key] for key in summary.keys() - {"output", "run", "seconds"}}}
 
 
 @pytest.mark.slow
