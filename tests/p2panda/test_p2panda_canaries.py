@@ -80,7 +80,7 @@ def what_the_peer_was_once_sent_is_not_sent_again(patch: pytest.MonkeyPatch) -> 
     )
 
 
-@canary(9033)
+@canary(9209)
 def a_log_that_grew_meanwhile_is_left_out_for_good(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Intake, "_conflict", lambda self, conflict: self._rest())
 
