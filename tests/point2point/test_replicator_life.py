@@ -413,6 +413,53 @@ def test_what_comes_to_logs_that_wait_for_a_place_comes(seed: int) -> None:
     grow(seed)
 
 
+def stall(seed: int) -> None:
+    """A log may get the place of another, whose request is given up meanwhile.
+
+    Where the line stalls for too long the connection ends, and nothing is promised.
+    """
+    rng = Random(seed)
+    world = World()
+    limits = [
+        ReplicatorLimits(
+            connection=Limits(requests_max=rng.choice((1, 2))), logs_max=rng.choice((1, 2))
+        )
+        for _ in range(2)
+    ]
+    nodes = [world.node(limits=each) for each in limits]
+    for node in nodes:
+        node.timing = Timing(progress_max_s=5)
+    cable = world.connect(*nodes)
+    growing = [list(news_of((1,) * 6, log_id=number)) for number in range(rng.choice((2, 3, 4)))]
+    logs = [key_of(news) for news in growing]
+    while any(growing):
+        world.latency = rng.choice((0.0, 0.0, 8.0))
+        number = rng.randrange(len(growing))
+        for _ in range(rng.randint(1, 3)):
+            if growing[number]:
+                nodes[number % 2].add(growing[number].pop(0))
+        world.wait(rng.choice((0.0, 0.2, 1.0, 6.0)))
+    world.latency = 0.0
+    world.wait(100)
+    if cable.left.code or cable.right.code:
+        return
+    refused = [event for end in (cable.left, cable.right) for event in end.of(LogRefused)]
+    given_up = {event.log for event in refused if event.reason is not CancelReason.RESOURCE_LIMIT}
+    for log in logs:
+        heads = [node.store.head(log) for node in nodes]
+        assert log in given_up or heads[0] == heads[1]
+
+
+@pytest.mark.parametrize("seed", seeds("REPLICATOR_STALLS", 24, long=4000))
+def test_what_had_no_place_while_the_line_stalled_comes(seed: int) -> None:
+    stall(seed)
+
+
+@pytest.mark.parametrize("seed", [7, 12, 35, 42])
+def test_places_of_logs_that_are_given_up_or_wait_for_each_other_come_free(seed: int) -> None:
+    stall(seed)
+
+
 WANTS = [None, Want(first=1, last=3), Want(first=2, last=2, sparse=True)]
 
 

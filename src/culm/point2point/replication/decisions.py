@@ -104,6 +104,12 @@ def is_settled(purpose: Purpose, log: LogState) -> bool:
             return True
 
 
+def is_over(purpose: Purpose, log: LogState) -> bool:
+    """Whether no request is made or planned; one that is put off may not be wanted any more."""
+    stage = log.ours[purpose].stage
+    return stage is Stage.IDLE or (stage is Stage.DEFERRED and wish(purpose, log) is None)
+
+
 def may_rest(log: LogState, *, patient: bool) -> bool:
     """Whether both have all there is of the log.
 

@@ -70,7 +70,7 @@ class LogSync(LogState):
         """Whether it is settled, and no request (made or planned), range or question is left."""
         if self.under_way or self.writing or self.questions or self.ranges or self.theirs:
             return False
-        idle = all(ours.stage is Stage.IDLE for ours in self.ours.values())
+        idle = all(decisions.is_over(purpose, self) for purpose in Purpose)
         return idle and self.settled
 
     def may_rest(self, request: Request, *, patient: bool, ours: bool) -> bool:

@@ -105,7 +105,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         # Open proposals of the peer whose logs wait for a place, by their requests
         self._newcomers: OrderedDict[int, events.Proposed] = OrderedDict()
         self._has_placed = False  # a log has got a place since they were looked through
-        # Others that it has cancelled meanwhile, as they only told of its entries, or of a fork
+        # Others that are over, as they only told of its entries or of a fork, or as there was no
+        # place when it was quiet.
         self._told_of: OrderedDict[LogKey, events.Proposed] = OrderedDict()
         # Logs of ours that wait for a place, because they have grown or have made way for the
         # peer's, and our wishes for them: for the next entries, and for ranges.
@@ -259,31 +260,41 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         while self._told_of and not self._newcomers and self._logs.free():
             self._consider(self._told_of.popitem(last=False)[1])
         while self._again and not self._newcomers and self._logs.free():
-            log, (want, ranges) = self._again.popitem(last=False)
-            if log not in self._logs:
-                self._keep(log, want or next(iter(ranges), None))
-            elif want is not None and not want.is_range:  # it has not made way yet
-                self._logs.tell(log, Wanted(want))
-            for each in ranges:
-                self._logs.tell(log, Wanted(each))
+            log, wants = next(iter(self._again.items()))
+            if log in self._logs:  # it has not made way yet
+                self._want_again(log)
+            else:
+                self._keep(log, wants[0] or next(iter(wants[1]), None))
         unread = self._unread
         if unread is not None and not (self._newcomers or self._again) and self._logs.free():
             self._unread = None
             self._read_logs(unread)
 
+    def _want_again(self, log: LogKey) -> None:
+        """It has a place: nothing of it waits for one any more."""
+        told = self._told_of.pop(log, None)
+        if told is not None:
+            self._logs.tell(log, Offered(told.proposal, None))
+        want, ranges = self._again.pop(log, (None, ()))
+        if want is not None and not want.is_range:
+            self._logs.tell(log, Wanted(want))
+        for each in ranges:
+            self._logs.tell(log, Wanted(each))
+
     def _go_without(self) -> bool:
         """Expect no more room; returns whether that is news for a waiting proposal."""
         untold = self._unread is not None and not self._unread.told
-        if not (self._logs.wishes or self._newcomers or self._again or untold):
-            return False
-        self._logs.give_up()
+        news = bool(self._logs.wishes or self._newcomers or self._again or untold)
+        if news:
+            self._logs.give_up()
         # Logs of the peer have the places of ours that only wait for a place there.  Both may have
         # nothing but such logs: then one has to let the other go first.
-        withdrawn = self._logs.withdraw(len(self._newcomers) if self._withdraws else 0)
+        wanted = len(self._newcomers) + len(self._told_of)
+        withdrawn = self._logs.withdraw(wanted if self._withdraws else 0)
         self._again.update(withdrawn)
-        if not withdrawn:
+        if news and not withdrawn:
             self._turn_away()
-        return True
+        return news or bool(withdrawn)
 
     def _turn_away(self) -> None:
         """No place becomes free: the logs without one are refused."""
@@ -292,7 +303,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             request = self._request_of(event)
             if request is not None and request.state is RequestState.PROPOSED_BY_PEER:
                 request.cancel(CancelReason.RESOURCE_LIMIT)
-                self._refuse(event.proposal.log)
+                self._remember(event)  # its log gets the next place, whichever that is
         for log in self._again:
             self._refuse(log)
         if self._again:
@@ -444,6 +455,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         )
         if want is not None and want.is_range:
             self._logs.tell(log, Wanted(want))
+        self._want_again(log)
         return True
 
     def _consider(self, event: events.Proposed) -> None:
