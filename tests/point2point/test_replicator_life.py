@@ -386,6 +386,8 @@ def grow(seed: int, *, asks: bool = False) -> None:
         )
         for _ in range(2)
     ]
+    for node in nodes if asks else []:
+        node.timing = Timing(settle_s=rng.choice((0.0, 0.5)))
     world.connect(*nodes)
     growing = [list(news_of((1,) * 12, log_id=number)) for number in range(rng.choice((2, 4)))]
     logs = [key_of(news) for news in growing]
@@ -420,13 +422,11 @@ def stall(seed: int) -> None:
     """
     rng = Random(seed)
     world = World()
-    limits = [
-        ReplicatorLimits(
-            connection=Limits(requests_max=rng.choice((1, 2))), logs_max=rng.choice((1, 2))
-        )
-        for _ in range(2)
+    places = [(rng.choice((1, 2)), rng.choice((1, 2))) for _ in range(2)]
+    nodes = [
+        world.node(limits=ReplicatorLimits(connection=Limits(requests_max=requests), logs_max=logs))
+        for requests, logs in places
     ]
-    nodes = [world.node(limits=each) for each in limits]
     for node in nodes:
         node.timing = Timing(progress_max_s=5)
     cable = world.connect(*nodes)
