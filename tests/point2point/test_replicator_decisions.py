@@ -15,7 +15,7 @@ from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import has_lipmaalink
 from culm.bamboo.records import Head, StoredEntry
-from culm.point2point import Part, Piece, Proposal, Request
+from culm.point2point import NOTIFY, Part, Piece, Proposal, Request
 from culm.point2point.replication.decisions import (
     answer,
     answer_compared,
@@ -253,16 +253,20 @@ def test_where_what_comes_next_starts_and_ends() -> None:
 
 
 def test_ranges_and_forks() -> None:
+    kinds = owed, *others = Want(last=1), Want(last=1, eagerness=NOTIFY), Want()
     for log in combined(
-        ranges=((), (Want(),), (Want(), Want())), fork=(None, 1, 3), fork_told=(None, 1, 2, 3)
+        ranges=((), *((kind,) for kind in kinds), (owed, Want()), (Want(), Want())),
+        fork=(None, 1, 3),
+        fork_told=(None, 1, 2, 3),
     ):
-        fetches = Plan(Action.FETCH_RANGE, 1, Want()) if log.ranges else None
+        fetches = Plan(Action.FETCH_RANGE, 1, log.ranges[0]) if log.ranges else None
         assert wish(Purpose.RANGE, log) == fetches
         shown = wish(Purpose.FORK, log) == Plan(Action.SHOW_FORK, log.fork_at or 0)
         assert shown is (log.fork_at is not None and (log.fork_told or 9) > log.fork_at)
-        for end in (1, None):  # those wants have none
-            made = proposal(1, end=end)
-            assert still_wants(Purpose.RANGE, made, log) is (not log.ranges or end is None)
+        for kind in kinds:  # one that the peer owes goes before one that it does not
+            made = proposal(1, end=kind.last, eagerness=kind.eagerness)
+            same = not log.ranges or (kind in others) is (log.ranges[0] in others)
+            assert still_wants(Purpose.RANGE, made, log) is same
         for start in (1, 3):
             made = proposal(start, end=start)
             assert still_wants(Purpose.FORK, made, log) is (shown and start == log.fork_at)

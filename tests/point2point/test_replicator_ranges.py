@@ -23,7 +23,7 @@ from replicator_support import (
 
 from culm.bamboo.links import lower_pool
 from culm.bamboo.records import NewEntry
-from culm.point2point import CancelReason
+from culm.point2point import NOTIFY, CancelReason
 from culm.point2point.replication import (
     EntryStored,
     Interest,
@@ -336,3 +336,32 @@ def test_entries_behind_a_gap_go_on_to_the_peer_when_it_is_filled(known: Iterabl
     assert heads[0] == heads[1]
     assert heads[0] is not None
     assert heads[0].seqnum == (8 if 7 in known else 5)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("later", [0, 5])
+def test_a_range_to_be_notified_of_which_the_peer_lacks_a_part_holds_up_no_other(
+    later: int, first: int
+) -> None:
+    """The peer does not owe it.  It ends when that has the rest, or refuses to go on from there."""
+    news = news_of((5,) * 12)
+    world = World()
+    reader = world.node(store_of(news[:4]))
+    server = world.node(store_of(news[:7]))
+    world.connect(reader, server)
+    world.wait(later)
+    for seqnum in (1, 2):
+        reader.store.discard_payload(key_of(news), seqnum)
+    wants = [Want(first=1, last=9, eagerness=NOTIFY), Want(first=1, last=2, payload_only=True)]
+    for want in (wants[first], wants[1 - first]):
+        reader.end.machine.replicate(key_of(news), want)
+        reader.end.drain()
+        world.wait(later)
+    world.wait(10)
+    assert [event.seqnum for event in reader.end.of(LogSynced) if event.seqnum < 7] == [2]
+    assert settled(reader.end)
+    server.add(*news[7:])
+    world.wait(10)
+    refused = [event.reason for event in reader.end.of(LogRefused)]
+    assert refused in ([], [CancelReason.DO_NOT_RETRY])
+    assert (9 in {event.seqnum for event in reader.end.of(LogSynced)}) is not bool(refused)

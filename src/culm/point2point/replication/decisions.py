@@ -14,7 +14,7 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.messages import Proposal, Wishes
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication.events import Want
-from culm.point2point.replication.log_state import LogState
+from culm.point2point.replication.log_state import LogState, is_owed
 from culm.point2point.replication.steps import Action, Answer, Plan, Purpose, Stage
 
 # Room is not owed.
@@ -82,7 +82,8 @@ def still_wants(purpose: Purpose, proposal: Proposal, log: LogState) -> bool:
         case Purpose.FORK:
             return wish(purpose, log) is not None and proposal.start == log.fork_at
         case Purpose.RANGE if log.ranges:
-            return (proposal.end is None) == (log.ranges[0].last is None)
+            owed = proposal.end is not None and proposal.eagerness.wants_metadata
+            return owed == is_owed(log.ranges[0])
         case _:
             return True
 
@@ -99,7 +100,8 @@ def is_settled(purpose: Purpose, log: LogState) -> bool:
             return log.refused or not _is_behind(log)
         case Purpose.RANGE:
             # An answer is owed; until it is there others may go without room.
-            return ours.is_endless or ours.unanswered or not log.ranges
+            may_stay = ours.request is not None and log.ranges and not is_owed(log.ranges[0])
+            return ours.unanswered or not log.ranges or bool(may_stay)
         case Purpose.FORK:
             return True
 

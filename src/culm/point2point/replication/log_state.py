@@ -62,6 +62,11 @@ class Theirs(NamedTuple):
         return self.request.state is RequestState.PROPOSED_BY_PEER
 
 
+def is_owed(want: Want) -> bool:
+    """Whether a peer that has confirmed a range has to send it (else it may wait for entries)."""
+    return want.last is not None and want.eagerness.wants_metadata
+
+
 @dataclass(kw_only=True, eq=False)
 class LogState:
     """Knowledge of one log, our wishes, and the requests under way.
@@ -272,17 +277,17 @@ class LogState:
                 self._move(purpose, Step.MAKE_ROOM)
 
     def _line_up(self, want: Want) -> None:
-        """Take up a range: those that have an end do not wait for one that has none."""
+        """Take up a range: those that are owed do not wait for one that may never be over."""
         if want in self.ranges:
             return
         request = self.ours[Purpose.RANGE].request
-        if request is not None and request.is_open and want.last is not None:
+        if request is not None and request.is_open and is_owed(want):
             due, (endless, *others) = request.receive_cursor.piece, self.ranges or (want,)
-            if endless.last is None and due is not None:  # goes on from there afterwards
+            if due is not None and not is_owed(endless):  # goes on from there afterwards
                 first = max(due.seqnum, endless.first or 1)
                 self.ranges, self.lost = (replace(endless, first=first), *others), True
                 self._cancel(request, CancelReason.RESOURCE_LIMIT)
-        self.ranges = tuple(sorted((*self.ranges, want), key=lambda each: each.last is None))
+        self.ranges = tuple(sorted((*self.ranges, want), key=lambda each: not is_owed(each)))
 
     def _refuse(self) -> None:
         """One side finds fault with the wishes or the data of the other."""
