@@ -253,7 +253,7 @@ def test_where_what_comes_next_starts_and_ends() -> None:
 
 
 def test_ranges_and_forks() -> None:
-    kinds = owed, *others = Want(last=1), Want(last=1, eagerness=NOTIFY), Want()
+    kinds = owed, *others = Want(first=1, last=1), Want(first=1, last=1, eagerness=NOTIFY), Want()
     for log in combined(
         ranges=((), *((kind,) for kind in kinds), (owed, Want()), (Want(), Want())),
         fork=(None, 1, 3),
