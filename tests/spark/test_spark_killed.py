@@ -118,7 +118,7 @@ def test_a_job_that_is_killed_while_it_writes_is_run_again(spark, tmp_path, caps
         killed = tmp_path / f"killed {number}"
         killed_while_writing(arguments, killed, name)
         if name != tables[0]:
-            assert run(killed) == ExitStatus.INCOMPLETE
+            assert run(killed) == ExitStatus.IMPOSSIBLE  # there is something
             assert "--overwrite" in capsys.readouterr().err
         assert run(killed, "--overwrite") == status
         assert found_at(spark, job, killed) == wanted
