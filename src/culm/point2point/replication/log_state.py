@@ -282,10 +282,10 @@ class LogState:
             return
         request = self.ours[Purpose.RANGE].request
         if request is not None and request.is_open and is_owed(want):
-            due, (endless, *others) = request.receive_cursor.piece, self.ranges or (want,)
-            if due is not None and not is_owed(endless):  # goes on from there afterwards
-                first = max(due.seqnum, endless.first or 1)
-                self.ranges, self.lost = (replace(endless, first=first), *others), True
+            due, (current, *others) = request.receive_cursor.piece, self.ranges or (want,)
+            if due is not None and not is_owed(current):  # goes on from there afterwards
+                first = max(due.seqnum, current.first or 1)
+                self.ranges, self.lost = (replace(current, first=first), *others), True
                 self._cancel(request, CancelReason.RESOURCE_LIMIT)
         self.ranges = tuple(sorted((*self.ranges, want), key=lambda each: not is_owed(each)))
 
