@@ -24,7 +24,9 @@ from culm.spark.growing import Growing
 from culm.spark.options import Reading
 from culm.spark.writing import commit_partitions, write_partition
 
-SERVER = shutil.which(os.environ.get("CULM_MOTO_SERVER", "moto_server"))
+# The one beside this Python: another's on the path may be older, and answer PyArrow wrongly.
+OWN_SERVER = str(Path(sys.executable).with_name("moto_server"))
+SERVER = shutil.which(os.environ.get("CULM_MOTO_SERVER", OWN_SERVER))
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(SERVER is None, reason="moto[server] is not installed"),
