@@ -12,8 +12,8 @@ from culm.bamboo.entry import LogKey
 from culm.bymux import Connection as Mux
 from culm.bymux import InitialState, InitialStream, Role
 from culm.point2point import Limits, Proposal
+from culm.point2point.channels import Output
 from culm.point2point.control import RequestTable
-from culm.point2point.output import Output
 from culm.wire.multihash import YAMF
 from culm.wire.varu64 import MAX
 

@@ -50,7 +50,7 @@ from culm.point2point import (
     Setup,
     State,
 )
-from culm.point2point.runs import write_run
+from culm.point2point.channels import write_run
 from culm.testing.link import whole
 from culm.wire.multihash import YAMF, YASMF
 

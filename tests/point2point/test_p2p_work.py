@@ -41,8 +41,8 @@ from culm.point2point import (
     MetadataReceived,
     PayloadReceived,
     Request,
+    channels,
 )
-from culm.point2point import runs as runs_module
 from culm.wire.lzfoo import Compressor, Decompressor
 from culm.wire.multihash import YAMF
 
@@ -66,7 +66,7 @@ class Counted(Decompressor):
 
 @pytest.fixture(autouse=True)
 def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_module, "Decompressor", Counted)
+    monkeypatch.setattr(channels, "Decompressor", Counted)
     Counted.made = 0
 
 
@@ -218,7 +218,7 @@ class TestRuns:
             assert packed is not None
             packets += [metadata(new.entry, backlink=False), compressed(20_000, packed)]
         read = 0
-        kernel = runs_module.kernel
+        kernel = channels.kernel
 
         def counted(*args: Any) -> Any:
             nonlocal read
@@ -226,7 +226,7 @@ class TestRuns:
             read += len(records)
             return records
 
-        monkeypatch.setattr(runs_module, "kernel", SimpleNamespace(read=counted))
+        monkeypatch.setattr(channels, "kernel", SimpleNamespace(read=counted))
         peer.data(*packets)
         told = [event for event in peer.events if isinstance(event, EntriesReceived)]
         assert sum(len(event.entries) for event in told) == 1000

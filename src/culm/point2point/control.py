@@ -12,10 +12,10 @@ from culm.buffer import Buffer, Queue, ReceiveBuffer
 from culm.bymux import Role
 from culm.intervals import Intervals
 from culm.point2point import events, messages
+from culm.point2point.channels import Output
 from culm.point2point.codec import decode_control, encode_control, message_size_max
 from culm.point2point.errors import ErrorCode, Input, RequestState, Violation
 from culm.point2point.handles import Request
-from culm.point2point.output import Output
 from culm.wire.errors import Truncated
 from culm.wire.varu64 import MAX
 

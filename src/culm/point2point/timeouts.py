@@ -7,10 +7,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from culm.machine import check_time
+from culm.point2point.channels import Output
 from culm.point2point.errors import ErrorCode, RequestState, Violation
 from culm.point2point.handles import Request
 from culm.point2point.limits import Timing
-from culm.point2point.output import Output
 from culm.point2point.receiving import DataReceiver
 from culm.replication import Debts, Liveness
 from culm.timers import earliest
