@@ -92,6 +92,44 @@ def test_check_looks_at_the_whole_file(tmp_path: Path, capsys: pytest.CaptureFix
         assert "damaged" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        ("UPDATE entries SET payload_size = 7 WHERE seqnum = 2", "not what the store keeps"),
+        ("UPDATE entries SET hash = X'00' WHERE seqnum = 2", "not what the store keeps"),
+        ("UPDATE logs SET head = 2", "entry 3: the end of the unbroken log, not entry 2"),
+        ("DELETE FROM entries WHERE seqnum = 2", "entry 3: gap"),
+    ],
+)
+def test_what_is_kept_beside_entries_is_checked(
+    damage: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store"
+    published(path, 3)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE entries SET payload_complete = 0, payload_stored = 0")
+        connection.execute("DELETE FROM chunks")
+    words = ["check", "--store", str(path), "--quiet"]
+    assert directory.main(words) is ExitStatus.DONE
+    with sqlite3.connect(path) as connection:
+        connection.execute(damage)
+    capsys.readouterr()
+    assert directory.main(words) is ExitStatus.FAILED
+    assert fault in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("gone", "told"), [(2, "entry 2 is gone"), (3, "the last entry of log")])
+def test_a_log_without_some_of_its_entries_is_not_listed(
+    gone: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store"
+    published(path, 3)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM entries WHERE seqnum = ?", (gone,))
+    assert directory.main(["log", "--store", str(path)]) is ExitStatus.IMPOSSIBLE
+    assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", [b"", b"x", b"\xff" * 64])
 def test_a_key_that_is_none(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "store.key"

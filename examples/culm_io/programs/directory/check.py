@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from culm.bamboo import LogKey, LogStore, audit_log
+from culm.bamboo import LogKey, LogStore, StoredEntry, audit_log, decode
+from culm.wire.errors import DecodeError
 from culm_io.programs.directory.records import PAYLOAD_SIZE_MAX
 
 __all__ = ["LogReport", "check_log"]
@@ -16,11 +17,17 @@ _FAULTS_MAX = 100
 
 @dataclass(slots=True)
 class LogReport:
-    """The number of entries, the number of whole payloads, and faults."""
+    """The numbers of entries, of whole payloads, and of the last unbroken entry, and faults."""
 
     entries: int = 0
     payloads: int = 0
+    unbroken: int = 0
     faults: list[str] = field(default_factory=list)
+
+    def add(self, seqnum: int | None, fault: str) -> None:
+        """Report a fault, unless there are very many."""
+        if len(self.faults) < _FAULTS_MAX:
+            self.faults.append(f"entry {seqnum}: {fault}")
 
 
 def check_log(
@@ -30,17 +37,18 @@ def check_log(
 ) -> LogReport:
     """Verify all that `store` has of `log`: signatures, links, sizes and hashes of payloads.
 
+    What the store keeps beside an entry, such as its hash, has to be what the entry says.
     `on_entry` is told which entry has been looked at, and which one is the last.
     """
     report = LogReport()
-    newest = store.newest(log)
+    head, newest = store.head(log), store.newest(log)
     last = 0 if newest is None else newest.seqnum
-    sparse = store.head(log) != newest
     rows = _rows(store, log, report, lambda seqnum: on_entry(seqnum, last))
-    for verdict in audit_log(log, rows, family=store.family, sparse=sparse):
-        if verdict.reasons and len(report.faults) < _FAULTS_MAX:
-            reasons = ", ".join(reason.name.lower() for reason in verdict.reasons)
-            report.faults.append(f"entry {verdict.seqnum}: {reasons}")
+    for verdict in audit_log(log, rows, family=store.family, sparse=head != newest):
+        if verdict.reasons:
+            report.add(verdict.seqnum, ", ".join(reason.name.lower() for reason in verdict.reasons))
+    if (unbroken := 0 if head is None else head.seqnum) != report.unbroken:
+        report.add(report.unbroken, f"the end of the unbroken log, not entry {unbroken}")
     return report
 
 
@@ -54,6 +62,18 @@ def _rows(
         for entry in entries:
             report.entries += 1
             report.payloads += entry.payload_complete
+            report.unbroken += entry.seqnum == report.unbroken + 1
+            if not _agrees(entry, store):
+                report.add(entry.seqnum, "not what the store keeps beside it")
             yield entry.encoded, entry.payload
             on_entry(entry.seqnum)
         seqnum = entries[-1].seqnum + 1
+
+
+def _agrees(stored: StoredEntry, store: LogStore) -> bool:
+    try:
+        entry = decode(stored.encoded, family=store.family)
+    except DecodeError:
+        return True  # for the audit to tell
+    kept = stored.seqnum, stored.hash, stored.payload_size
+    return kept == (entry.seqnum, entry.hash(), entry.payload_size)

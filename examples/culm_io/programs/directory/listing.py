@@ -57,12 +57,20 @@ def _of_place(place: Place, *, here: bool) -> dict[str, Any]:
 
 
 def list_entries(store: LogStore, log: LogKey) -> Iterator[dict[str, Any]]:
-    """Each entry with its content: its records, or the obstacle to reading them."""
+    """Each entry with its content: its records, or the obstacle to reading them.
+
+    Raises `RecordError` where one of the unbroken log is gone.
+    """
+    head = store.head(log)
+    unbroken = 0 if head is None else head.seqnum
     seqnum = 1
     while entries := store.entries(
         log, seqnum, size_max=_READ_SIZE_MAX, payload_size_max=PACK_SIZE_MAX
     ):
         for entry in entries:
+            if seqnum != entry.seqnum and seqnum <= unbroken:
+                raise RecordError(f"the store is damaged: entry {seqnum} is gone")
+            seqnum = entry.seqnum + 1
             try:
                 says = [_of_piece(piece) for piece in read_records(store, log, entry)]
                 fault = None
@@ -76,7 +84,6 @@ def list_entries(store: LogStore, log: LogKey) -> Iterator[dict[str, Any]]:
                 "records": says,
                 "fault": fault,
             }
-        seqnum = entries[-1].seqnum + 1
 
 
 def _of_piece(piece: Piece) -> dict[str, Any]:
