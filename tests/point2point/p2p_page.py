@@ -17,7 +17,7 @@ from p2p_rules import invariants as rules_of
 from culm.machine import Event
 from culm.machines import call, lookup
 from culm.point2point import Limits, RequestState
-from culm.point2point.errors import TRANSITIONS
+from culm.point2point.states import TRANSITIONS
 from culm.testing.link import MachinePair
 from culm.testing.record import play
 from culm.testing.spec import Scenario

@@ -19,7 +19,8 @@ from p2p_support import (
 )
 
 from culm.point2point import EVERYTHING, CancelReason, ErrorCode, Request, RequestState
-from culm.point2point.errors import TRANSITIONS, Input, Violation, after
+from culm.point2point.errors import Violation
+from culm.point2point.states import TRANSITIONS, Input, after
 
 S, I = RequestState, Input  # noqa: E741
 LOCAL = [I.CONFIRM, I.ADJUST, I.CANCEL, I.SEND]

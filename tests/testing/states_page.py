@@ -18,8 +18,8 @@ from culm.bymux.states import STREAM_RULES, HalfState
 from culm.machines import lookup, names
 from culm.p2panda.messages import Mode
 from culm.p2panda.states import RULES, SideState
-from culm.point2point.errors import TRANSITIONS, RequestState
 from culm.point2point.replication.steps import PEER_STAGES, STAGES, PeerStage, Stage
+from culm.point2point.states import TRANSITIONS, RequestState
 from culm.ssb.ebt import states as ebt
 from culm.ssb.history import states as history
 from culm.ssb.muxrpc import states as muxrpc

@@ -3,7 +3,7 @@
 from culm.bymux import Role
 from culm.machine import Closed
 from culm.point2point.connection import Connection
-from culm.point2point.errors import ErrorCode, RequestState, State
+from culm.point2point.errors import ErrorCode
 from culm.point2point.events import (
     Adjusted,
     Apologized,
@@ -45,6 +45,7 @@ from culm.point2point.messages import (
     payloads_up_to,
 )
 from culm.point2point.pieces import Cursor, Part, Piece
+from culm.point2point.states import RequestState, State
 
 __all__ = [
     "Adjusted",

@@ -14,8 +14,9 @@ from culm.intervals import Intervals
 from culm.point2point import events, messages
 from culm.point2point.channels import Output
 from culm.point2point.codec import decode_control, encode_control, message_size_max
-from culm.point2point.errors import ErrorCode, Input, RequestState, Violation
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.handles import Request
+from culm.point2point.states import Input, RequestState
 from culm.wire.errors import Truncated
 from culm.wire.varu64 import MAX
 

@@ -18,10 +18,11 @@ from culm.point2point import messages
 from culm.point2point.channels import Output, write_run
 from culm.point2point.codec import PacketType, encode_control
 from culm.point2point.direction import Incoming, Intake, Outgoing
-from culm.point2point.errors import ErrorCode, Input, RequestState, Violation, after
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, Cancel, CancelReason, Demand, Eagerness
 from culm.point2point.pieces import Cursor, Part, Piece, PieceRange
+from culm.point2point.states import Input, RequestState, after
 from culm.wire import varu64
 from culm.wire.multihash import HashFamily
 

@@ -12,10 +12,11 @@ from culm.point2point.channels import Output, PayloadBody, RunReader, RunVerifie
 from culm.point2point.codec import NUMBERS, Metadata, PacketType, decode_metadata, metadata_size_max
 from culm.point2point.control import ControlChannel
 from culm.point2point.direction import Intake
-from culm.point2point.errors import ErrorCode, Input, RequestState, Violation
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.handles import Request
 from culm.point2point.messages import Mode, Negotiated
 from culm.point2point.pieces import Possible, TooManyCandidates
+from culm.point2point.states import Input, RequestState
 from culm.wire import varu64
 from culm.wire.errors import Truncated
 from culm.wire.multihash import HashFamily

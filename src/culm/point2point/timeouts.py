@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from culm.machine import check_time
 from culm.point2point.channels import Output
-from culm.point2point.errors import ErrorCode, RequestState, Violation
+from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.handles import Request
 from culm.point2point.limits import Timing
 from culm.point2point.receiving import DataReceiver
+from culm.point2point.states import RequestState
 from culm.replication import Debts, Liveness
 from culm.timers import earliest
 

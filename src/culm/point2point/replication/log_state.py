@@ -11,13 +11,13 @@ from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import Head, NewEntry, StoredEntry
 from culm.machine import Effect, Event
-from culm.point2point.errors import RequestState
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.pieces import Piece
 from culm.point2point.replication import steps
 from culm.point2point.replication.events import EntryStored, Interest, LogEnded, LogSynced, Want
 from culm.point2point.replication.steps import PeerStage, Purpose, Stage, Step
+from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
 
 _JOINS: Final = (PeerStage.COMPARING, PeerStage.CONFIRMED, PeerStage.CANCELLED)  # in this order

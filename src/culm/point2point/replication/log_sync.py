@@ -16,7 +16,6 @@ from culm.bamboo.forks import ForkProof, find_fork
 from culm.bamboo.links import open_targets
 from culm.bamboo.records import StoredEntry, StoreErrorCode
 from culm.bamboo.verify import PayloadVerifier
-from culm.point2point.errors import RequestState
 from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, RequestEnded
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason
@@ -25,6 +24,7 @@ from culm.point2point.replication import decisions, steps
 from culm.point2point.replication.events import ForkFound, LogOffered, LogRefused, LogSynced, Want
 from culm.point2point.replication.log_state import LogState, Ours, Theirs
 from culm.point2point.replication.steps import Answer, PeerStage, Purpose, Stage, Step
+from culm.point2point.states import RequestState
 
 _STEPS: Final = {
     CancelReason.END_OF_RANGE: Step.PEER_FINISHES,

@@ -15,7 +15,6 @@ from culm.buffer import Buffer, Queue
 from culm.effects import StoreWork
 from culm.machine import Event, LocalProtocolError
 from culm.point2point.connection import Connection, room_beside
-from culm.point2point.errors import State
 from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
 from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
@@ -27,6 +26,7 @@ from culm.point2point.replication.log_state import LogState
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import Purpose, Stage, Step
 from culm.point2point.replication.upload import Upload
+from culm.point2point.states import State
 from culm.replication import Room, Turns
 
 _LOOKS_MAX: Final = 64  # at logs that might give up their places, in one go

@@ -19,7 +19,7 @@ from culm.machine import Closed, Event, Ticket, check_time
 from culm.point2point import events
 from culm.point2point.channels import RunVerifier
 from culm.point2point.connection import Connection
-from culm.point2point.errors import ErrorCode, RequestState, State
+from culm.point2point.errors import ErrorCode
 from culm.point2point.handles import Request
 from culm.point2point.limits import ReplicatorLimits, Timing
 from culm.point2point.messages import CancelReason, Setup
@@ -34,6 +34,7 @@ from culm.point2point.replication.events import (
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.logs import Logs
 from culm.point2point.replication.steps import GivenUp, Happening, Offered, Wanted
+from culm.point2point.states import RequestState, State
 from culm.replication import DurableBase, Quiet
 from culm.signatures import asks
 from culm.timers import earliest

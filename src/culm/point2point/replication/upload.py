@@ -14,7 +14,6 @@ from culm.bamboo.errors import Reason
 from culm.bamboo.links import lipmaa
 from culm.bamboo.records import StoredEntry
 from culm.buffer import NOTHING, Buffer
-from culm.point2point.errors import RequestState
 from culm.point2point.events import SkipReason
 from culm.point2point.handles import Request
 from culm.point2point.limits import ENTRY_SIZE
@@ -22,6 +21,7 @@ from culm.point2point.messages import CancelReason, Demand
 from culm.point2point.pieces import Cursor, Part, Piece
 from culm.point2point.replication.download import TransferContext
 from culm.point2point.replication.steps import GivenUp
+from culm.point2point.states import RequestState
 
 _NOTHING = memoryview(b"")
 
