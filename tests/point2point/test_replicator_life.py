@@ -555,7 +555,7 @@ def test_limits_of_0_cost_speed_and_nothing_else() -> None:
     assert same(*nodes)
 
 
-@pytest.mark.parametrize("seed", [9, 100, 401, 675])
+@pytest.mark.parametrize("seed", [9, 100, 401, 675, 1109])
 def test_what_comes_to_a_log_while_its_request_ends_is_told_of(seed: int) -> None:
     """After the peer's end of it; or when both end it at once, and pass over data under way."""
     grow(seed)

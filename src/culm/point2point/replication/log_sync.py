@@ -334,11 +334,13 @@ class LogSync(LogState):
         if event.request_id in self.rested and reason is not CancelReason.CONFIRM:
             # Both have ended it at once: the peer has passed over our last pieces.
             self.told = decisions.start_of(self.under_way[event.request_id].proposal)
-        purpose, joined = self.purpose_of(event.request_id), self.joined
+        purpose = self.purpose_of(event.request_id)
         if purpose is None:
-            rests = reason is CancelReason.END_OF_RANGE
-            if rests and joined is not None and joined.request.request_id == event.request_id:
-                self._rest(decisions.start_of(joined.request.proposal))
+            match reason, self.theirs.get(event.request_id):
+                case CancelReason.END_OF_RANGE, Theirs(request, PeerStage.CONFIRMED, True):
+                    self._rest(decisions.start_of(request.proposal))  # all before it is here
+                case _:
+                    pass
             return
         self._peer_cancels(purpose, reason)
         if self.ours[purpose].is_turned_away:
