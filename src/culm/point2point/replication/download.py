@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple, cast
 
 from culm.bamboo.effects import AppendEntries, ReadEntries, ReadEntry, ReadHashes
-from culm.bamboo.entry import Entry, LogKey, decode
+from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.errors import Reason
 from culm.bamboo.records import NewEntry, StoredEntry, StoreError
 from culm.bamboo.staging import StagedPayload, Writing
@@ -230,7 +230,7 @@ class Download:
     ) -> None:
         self.request = request
         self._log = request.proposal.log
-        self._family = shared.logs[self._log].family
+        self._logs = shared.logs
         self._inputs, self._work = shared.inputs, shared.work
         self._piece_size = shared.limits.payload_piece_size
         self.batches = _Batches(request, shared)
@@ -284,7 +284,8 @@ class Download:
         entry = self._entry
         if entry is not None and self.request.receive_cursor.piece != _payload_of(entry):
             self._take_back()  # it was complete, and wrong: no apology will come any more
-        if entry is not None and (self._received.size or self._is_due(entry)):
+        due = entry is not None and self._is_wanted(entry) and self._is_large(entry)
+        if entry is not None and (self._received.size or due):
             self._stage(entry)
         if self._staging is not None:
             self._staging.stop()
@@ -328,11 +329,11 @@ class Download:
     def _is_large(self, entry: Entry) -> bool:
         return entry.payload_size > self._piece_size
 
-    def _is_due(self, entry: Entry) -> bool:
-        """Whether the entry goes in with the first piece, though nothing came of the payload."""
+    def _is_wanted(self, entry: Entry) -> bool:
+        """Whether the payload is wanted with the entry, which is not stored yet."""
         demand = self.request.our_demand
         wanted = demand is not None and demand.wants_payload(entry.payload_size)
-        return wanted and not self._is_stored and self._is_large(entry)
+        return wanted and not self._is_stored
 
     def _stage_pieces(self, entry: Entry, event: events.PayloadReceived) -> None:
         """Write a large payload in pieces of one size, however it comes."""
@@ -395,7 +396,11 @@ class Download:
         if entry is None:
             return
         if staging is None and not self._is_stored:
-            self.batches.add([NewEntry(entry)])
+            if self._is_wanted(entry) and self._logs[self._log].begun == entry.seqnum:
+                self._stage(entry)  # with nothing of it, as it is still on its way to the peer
+                self.finish()
+            else:
+                self.batches.add([NewEntry(entry)])
             return
         if staging is not None:
             staging.stop()
@@ -424,7 +429,7 @@ class Download:
         if stored is None:
             self._put(steps.Missing(request, seqnum))
             return
-        entry = decode(stored.encoded, family=self._family)
+        entry = self._logs[self._log].decode(stored)
         if self._entry is None or self._entry.seqnum != entry.seqnum:
             self._give_up_payload()
             self._expect(entry, request.receive_cursor.offset)
