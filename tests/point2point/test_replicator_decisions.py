@@ -41,6 +41,7 @@ from culm.point2point.replication.steps import (
     Answer,
     PeerStage,
     Plan,
+    Propose,
     Purpose,
     Stage,
     Step,
@@ -247,13 +248,17 @@ def test_where_what_comes_next_starts_and_ends() -> None:
             assert end is not None
         if wish(Purpose.NEXT, log) is not None:
             assert end is None or end >= start  # never an empty range
-            made = proposal(start, end=end)
-            assert still_wants(Purpose.NEXT, made, log)
-            assert still_wants(Purpose.NEXT, proposal(start + 1, end=end), log) is (end is not None)
+            plan = Plan(Action.GO_ON, log.position, log.want)
+            made = Propose(Purpose.NEXT, plan, proposal(start, end=end), {})
+            assert still_wants(made, log)
+            later = made._replace(proposal=proposal(start + 1, end=end))
+            assert still_wants(later, log) is (end is not None)
+            other = plan._replace(want=Want(size_max=1))
+            assert not still_wants(made._replace(plan=other), log)
 
 
 def test_ranges_and_forks() -> None:
-    kinds = owed, *others = Want(first=1, last=1), Want(first=1, last=1, eagerness=NOTIFY), Want()
+    kinds = owed, *_ = Want(first=1, last=1), Want(first=1, last=1, eagerness=NOTIFY), Want()
     for log in combined(
         ranges=((), *((kind,) for kind in kinds), (owed, Want()), (Want(), Want())),
         fork=(None, 1, 3),
@@ -263,13 +268,14 @@ def test_ranges_and_forks() -> None:
         assert wish(Purpose.RANGE, log) == fetches
         shown = wish(Purpose.FORK, log) == Plan(Action.SHOW_FORK, log.fork_at or 0)
         assert shown is (log.fork_at is not None and (log.fork_told or 9) > log.fork_at)
-        for kind in kinds:  # one that the peer owes goes before one that it does not
-            made = proposal(1, end=kind.last, eagerness=kind.eagerness)
-            same = not log.ranges or (kind in others) is (log.ranges[0] in others)
-            assert still_wants(Purpose.RANGE, made, log) is same
+        for kind in kinds:
+            plan = Plan(Action.FETCH_RANGE, 1, kind)
+            made = Propose(Purpose.RANGE, plan, proposal(1, end=kind.last), {})
+            assert still_wants(made, log) is (kind in log.ranges[:1])
         for start in (1, 3):
-            made = proposal(start, end=start)
-            assert still_wants(Purpose.FORK, made, log) is (shown and start == log.fork_at)
+            plan = Plan(Action.SHOW_FORK, start)
+            made = Propose(Purpose.FORK, plan, proposal(start, end=start), {})
+            assert still_wants(made, log) is (shown and start == log.fork_at)
 
 
 def test_what_has_settled() -> None:

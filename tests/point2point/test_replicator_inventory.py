@@ -28,7 +28,7 @@ from stored_entries import head_of
 def test_what_is_stored_counts_whatever_the_batches(batches: list[list[tuple[int, str]]]) -> None:
     """Gaps, repeated entries, and empty batches."""
     log = make_log(YAMF)
-    known = LogSync.of(log[0].entry.log, Interest(), family=YAMF, following=True)
+    known = LogSync.of(log[0].entry.log, Interest(), family=YAMF)
     position = newest = 0
     due = False
     for batch in batches:

@@ -28,7 +28,7 @@ from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import NewEntry
 from culm.machine import Effect
-from culm.point2point import CancelReason, Limits
+from culm.point2point import NOTIFY, CancelReason, Limits
 from culm.point2point.replication import (
     EntryStored,
     Interest,
@@ -461,6 +461,7 @@ def test_places_of_logs_that_are_given_up_or_wait_for_each_other_come_free(seed:
 
 
 WANTS = [None, Want(first=1, last=3), Want(first=2, last=2, sparse=True)]
+WANTS += [Want(first=1, last=99, eagerness=NOTIFY), Want(first=2)]  # which are never over
 
 
 @pytest.mark.parametrize("seed", seeds("REPLICATOR_GROWTH", 60, long=20000))

@@ -23,7 +23,7 @@ from replicator_support import (
 
 from culm.bamboo.links import lower_pool
 from culm.bamboo.records import NewEntry
-from culm.point2point import NOTIFY, CancelReason
+from culm.point2point import EVERYTHING, NOTIFY, CancelReason, Eagerness
 from culm.point2point.replication import (
     EntryStored,
     Interest,
@@ -365,3 +365,34 @@ def test_a_range_to_be_notified_of_which_the_peer_lacks_a_part_holds_up_no_other
     refused = [event.reason for event in reader.end.of(LogRefused)]
     assert refused in ([], [CancelReason.DO_NOT_RETRY])
     assert (9 in {event.seqnum for event in reader.end.of(LogSynced)}) is not bool(refused)
+
+
+@pytest.mark.parametrize("interest", [KEEP, Interest(want=None)], ids=["all", "ranges"])
+@pytest.mark.parametrize("later", [0, 5])
+@pytest.mark.parametrize("eagerness", [NOTIFY, EVERYTHING])
+def test_ranges_that_are_never_over_take_turns(
+    eagerness: Eagerness, later: int, interest: Interest
+) -> None:
+    """Each goes on when the peer has more of it, whichever of them has told of that."""
+    news = news_of((5,) * 12)
+    world = World()
+    reader, server = world.node(interest=interest), world.node(store_of(news[:7]))
+    world.connect(reader, server)
+    wants = [
+        Want(first=1, last=9, eagerness=NOTIFY),
+        Want(first=2, eagerness=eagerness),
+        Want(first=3, last=11, eagerness=NOTIFY),
+    ]
+    for want in wants:
+        reader.end.machine.replicate(key_of(news), want)
+        reader.end.drain()
+        world.wait(later)
+    for entry in news[7:]:
+        world.wait(10)
+        server.add(entry)
+    world.wait(10)
+    assert {9, 11} <= {event.seqnum for event in reader.end.of(LogSynced)}
+    assert settled(reader.end)
+    carried = world.carried
+    world.wait(60)
+    assert world.carried - carried < 100

@@ -23,6 +23,7 @@ from culm.point2point import (
     RequestEnded,
 )
 from culm.point2point.replication import Interest, Want
+from culm.point2point.replication.decisions import still_wants
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import (
     Answered,
@@ -53,7 +54,7 @@ NEWS = news_of((5, 5))
 
 
 def known(**interest: Any) -> LogSync:
-    return LogSync.of(key_of(NEWS), Interest(**interest), family=YAMF, following=True)
+    return LogSync.of(key_of(NEWS), Interest(**interest), family=YAMF)
 
 
 def told(state: LogSync, *inputs: Input) -> tuple[LogSync, list[Command]]:
@@ -78,7 +79,7 @@ def test_a_log_looks_then_prepares_then_proposes() -> None:
     assert isinstance(wish, Propose)
     assert (wish.proposal.start, wish.proposal.end) == (1, None)
     assert wish.proposal.eagerness == EVERYTHING
-    assert state.still_wants(wish)
+    assert still_wants(wish, state)
 
 
 def test_who_asks_meanwhile_is_answered_together() -> None:
@@ -188,7 +189,7 @@ def test_how_it_stands_with_the_next_entries_after_every_change(refused: bool, r
 
 def fetching(want: Want) -> tuple[LogSync, Request]:
     """A log whose only wanted range has been proposed."""
-    state = LogSync.of(key_of(NEWS), Interest(want=None), family=YAMF, following=False)
+    state = LogSync.of(key_of(NEWS), Interest(want=None), family=YAMF)
     state, _ = told(state, Happening.STARTED, Answered(Happening.LOOKED, NOTHING))
     state, [ask] = told(state, Wanted(want))
     assert isinstance(ask, Ask)

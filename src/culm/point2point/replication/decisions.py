@@ -11,11 +11,12 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
 from culm.bamboo.records import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
+from culm.point2point.handles import Request
 from culm.point2point.messages import Proposal, Wishes
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication.events import Want
 from culm.point2point.replication.log_state import LogState, is_owed
-from culm.point2point.replication.steps import Action, Answer, Plan, Purpose, Stage
+from culm.point2point.replication.steps import Action, Answer, Plan, Propose, Purpose, Stage
 
 # Room is not owed.
 _WITHOUT_ROOM: Final = frozenset({Stage.QUEUED, Stage.TURNED_AWAY, Stage.DEFERRED})
@@ -74,18 +75,18 @@ def end_of_next(log: LogState) -> int | None:
     return None if _is_endless(log) else max(log.last_offered, log.last_begun, log.position)
 
 
-def still_wants(purpose: Purpose, proposal: Proposal, log: LogState) -> bool:
+def still_wants(waiting: Propose, log: LogState) -> bool:
     """Whether a proposal that has waited for credit is still the right one."""
-    match purpose:
+    proposal, plan = waiting.proposal, waiting.plan
+    match waiting.purpose:
+        case Purpose.NEXT if plan.is_next and plan.want != log.want:
+            return False
         case Purpose.NEXT if proposal.end is None:
             return proposal.start == start_of_next(log).seqnum and _is_endless(log)
-        case Purpose.FORK:
-            return wish(purpose, log) is not None and proposal.start == log.fork_at
-        case Purpose.RANGE if log.ranges:
-            owed = proposal.end is not None and proposal.eagerness.wants_metadata
-            return owed == is_owed(log.ranges[0])
-        case _:
+        case Purpose.NEXT:
             return True
+        case Purpose.RANGE | Purpose.FORK:
+            return plan == wish(waiting.purpose, log)
 
 
 def is_settled(purpose: Purpose, log: LogState) -> bool:
@@ -120,6 +121,21 @@ def may_rest(log: LogState, *, patient: bool) -> bool:
     if _is_behind(log) or _lacks_begun(log):
         return False
     return not patient or (not log.writing and log.offered is not None)
+
+
+def range_may_rest(log: LogState, request: Request, *, patient: bool) -> bool:
+    """Whether a request for a range is not owed, and its sender has no more of it.
+
+    If not `patient`, as far as is known.
+    """
+    if is_owed(request.proposal):
+        return False
+    due = request.receive_cursor.piece if request.ours else request.send_cursor.piece
+    if not patient or due is None:
+        return due is not None
+    if request.ours:
+        return not log.writing and log.offered is not None and due.seqnum > log.last_offered
+    return due.seqnum > log.newest
 
 
 def _is_behind(log: LogState) -> bool:
@@ -286,8 +302,8 @@ def _in_reach(proposal: Proposal, log: LogState, stored: StoredEntry | None) -> 
     wanted = is_wanted(proposal, log)
     if not wanted and not log.serves_stored:
         return False
-    if proposal.end is not None:
-        return proposal.first_seqnum <= log.newest
+    if proposal.end is not None:  # without being owed, it may begin with the next entry
+        return proposal.first_seqnum <= log.newest + (not is_owed(proposal))
     if not wanted:
         return proposal.start <= log.position
     if proposal.start == log.position and log.payload_due:

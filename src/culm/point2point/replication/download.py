@@ -255,7 +255,7 @@ class Download:
                 self._give_up_payload()
                 cursor = self.request.receive_cursor
                 passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
-                self._put(steps.Passed(passed or 0))
+                self._put(steps.Passed(self.request, passed or 0))
                 notified = PiecesNotified(log=self._log, seqnum=seqnum, part=part, count=count)
                 self._work.emit(notified)
             case events.PayloadSkipped():

@@ -62,9 +62,10 @@ class Theirs(NamedTuple):
         return self.request.state is RequestState.PROPOSED_BY_PEER
 
 
-def is_owed(want: Want) -> bool:
-    """Whether a peer that has confirmed a range has to send it (else it may wait for entries)."""
-    return want.last is not None and want.eagerness.wants_metadata
+def is_owed(range: Want | Proposal) -> bool:
+    """Whether one that has confirmed a range has to send it (else it may wait for entries)."""
+    end = range.last if isinstance(range, Want) else range.end
+    return end is not None and range.eagerness.wants_metadata
 
 
 @dataclass(kw_only=True, eq=False)
@@ -113,9 +114,10 @@ class LogState:
     refused: bool = False  # the peer refuses our proposals for the next entries, or we its data;
     rests: bool = False  # or these end when there is nothing new, as there are more logs
     rested: frozenset[int] = frozenset()  # requests that we have ended for that reason
-    ranges: tuple[Want, ...] = ()
+    ranges: tuple[Want, ...] = ()  # the first is the one under way
+    resting: tuple[Want, ...] = ()  # which have made way for others, until the peer has more
     received: bool = False  # the peer has sent all of the first of them,
-    lost: bool = False  # and a part of that is not in the store after all
+    lost: bool = False  # and a part of that is not in the store after all, or comes later
     # The requests, and those for which data may flow, now or once they are confirmed.
     ours: Mapping[Purpose, Ours] = field(default_factory=lambda: dict.fromkeys(Purpose, Ours()))
     theirs: Mapping[int, Theirs] = field(default_factory=dict[int, Theirs])
@@ -129,19 +131,18 @@ class LogState:
         interest: Interest,
         *,
         family: HashFamily,
-        following: bool,
         only_stored: bool = False,
     ) -> Self:
-        """A log of which nothing is known yet; `following`: the next entries are wanted."""
-        want = interest.want
+        """A log of which nothing is known yet."""
+        want = None if interest.want is None or interest.want.is_range else interest.want
         return cls(
             log=log,
             family=family,
-            follows=following,
+            follows=want is not None,
             keeps_live=interest.live,
-            only_stored=following and only_stored,
+            only_stored=want is not None and only_stored,
             serves_stored=interest.offer_stored,
-            want=Want() if want is None or want.is_range else want,
+            want=want or Want(),
         )
 
     # Queries.
@@ -172,6 +173,12 @@ class LogState:
         Not in one that ends: the peer may have forgotten the log by the time ours arrives.
         """
         return self.joined is not None and self.joined.request.is_open
+
+    def _is_for_next(self, request: Request) -> bool:
+        """Whether the next entries come in it, as long as there are any."""
+        joined = None if self.joined is None else self.joined.request
+        is_next = request in (self.ours[Purpose.NEXT].request, joined)
+        return is_next and request.proposal.end is None
 
     @property
     def fork_at(self) -> int | None:
@@ -276,18 +283,13 @@ class LogState:
             if Step.MAKE_ROOM in steps.STAGES[self.ours[purpose].stage]:
                 self._move(purpose, Step.MAKE_ROOM)
 
-    def _line_up(self, want: Want) -> None:
-        """Take up a range: those that are owed do not wait for one that may never be over."""
-        if want in self.ranges:
-            return
-        request = self.ours[Purpose.RANGE].request
-        if request is not None and request.is_open and is_owed(want):
-            due, (current, *others) = request.receive_cursor.piece, self.ranges or (want,)
-            if due is not None and not is_owed(current):  # goes on from there afterwards
-                first = max(due.seqnum, current.first or 1)
-                self.ranges, self.lost = (replace(current, first=first), *others), True
-                self._cancel(request, CancelReason.RESOURCE_LIMIT)
-        self.ranges = tuple(sorted((*self.ranges, want), key=lambda each: not is_owed(each)))
+    def _rest(self, known: Piece) -> None:
+        """A request without an end is over; by it the peer knows that we have all before `known`.
+
+        So it is not told again: a peer that has forgotten the log would take it up for that.
+        """
+        self.told = max(self.told or known, known)
+        self.rests = not self.refused
 
     def _refuse(self) -> None:
         """One side finds fault with the wishes or the data of the other."""
@@ -304,6 +306,68 @@ class LogState:
 
     def _peer_knows(self, fork: ForkProof) -> None:
         self.fork_told = min(fork.seqnum, self.fork_told or fork.seqnum)
+
+    def _knows_end(self, seqnum: int) -> bool:
+        """Whether both have everything; if not, find out about the peer's entry there."""
+        if self.ended and self.position == seqnum:
+            return True
+        if seqnum <= self.newest:
+            self.probe = seqnum
+        elif self.ranges and self.peer_end is None:
+            # Fetch that entry.  Once is enough: a peer that then names another entry has nothing
+            # to show for it.
+            self.peer_end, of_range = seqnum, self.ranges[0]
+            at_end = replace(of_range, first=seqnum, last=seqnum, sparse=False, payload_only=False)
+            self.ranges += (at_end,)
+        return False
+
+    # Ranges.
+
+    def _line_up(self, *wants: Want) -> None:
+        """Take up ranges: those that are owed do not wait for one that may never be over."""
+        request = self.ours[Purpose.RANGE].request
+        first = () if request is None or self.lost else self.ranges[:1]
+        displaces = any(map(is_owed, wants)) and not any(map(is_owed, first))
+        if first and displaces and request is not None and request.is_open:
+            rest = self._set_aside(request)
+            if rest is not None:
+                first, wants = (), (*wants, rest)
+                self._cancel(request, CancelReason.RESOURCE_LIMIT)
+        line = dict.fromkeys((*self.ranges[len(first) :], *wants))
+        others = (each for each in line if each not in first)
+        self.ranges = (*first, *sorted(others, key=lambda each: not is_owed(each)))
+
+    def _set_aside(self, request: Request) -> Want | None:
+        """Take the range under way out of the line; returns the part of it that has not come."""
+        due, current = request.receive_cursor.piece, self.ranges[0]
+        if due is None:
+            return None
+        self.ranges, self.lost = self.ranges[1:], True
+        return replace(current, first=max(due.seqnum, current.first or 1))
+
+    def _rouse(self, newest: int) -> None:
+        """Ranges that rest go on if entries up to that one are new to them."""
+        self._go_on(*(each for each in self.resting if (each.first or 1) <= newest))
+
+    def _go_on(self, *ranges: Want) -> None:
+        """Ranges that rest are wanted again."""
+        self.resting = tuple(each for each in self.resting if each not in ranges)
+        self._line_up(*ranges)
+
+    def _range_rests(self, request: Request) -> None:
+        """A range that is not owed makes way for others, until the peer has more of it."""
+        if self.ranges and not is_owed(self.ranges[0]) and (rest := self._set_aside(request)):
+            self.resting += (rest,)
+
+    def _received(self, received: steps.Received) -> None:
+        request = received.request
+        if request is not self.ours[Purpose.RANGE].request or not self.ranges:
+            return
+        last = self.ranges[0].last
+        if last is None or request.receive_cursor.range.end != last or self.received:
+            return
+        self.received = True
+        self._emit(LogSynced(log=self.log, seqnum=last))
 
     # Commands.
 
@@ -369,7 +433,10 @@ class LogState:
         self._ask(lost, ReadEntry, seqnum=lost.seqnum)
 
     def _passed(self, passed: steps.Passed) -> None:
-        self.passed = max(self.passed, passed.seqnum)
+        request, seqnum = passed
+        if request is not self.ours[Purpose.RANGE].request:
+            self.passed = max(self.passed, seqnum)
+        self._rouse(seqnum)
 
     def _tell_news(self) -> None:
         position, offered = self.position, self.last_offered

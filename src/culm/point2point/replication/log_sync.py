@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from culm.arguments import is_dict
@@ -19,9 +18,8 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, RequestEnded
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason
-from culm.point2point.pieces import Piece
 from culm.point2point.replication import decisions, steps
-from culm.point2point.replication.events import ForkFound, LogOffered, LogRefused, LogSynced, Want
+from culm.point2point.replication.events import ForkFound, LogOffered, LogRefused, Want
 from culm.point2point.replication.log_state import LogState, Ours, Theirs
 from culm.point2point.replication.steps import Answer, PeerStage, Purpose, Stage, Step
 from culm.point2point.states import RequestState
@@ -80,16 +78,11 @@ class LogSync(LogState):
         """
         if self.under_way.get(request.request_id) is not request:
             return False
-        if request.state is not RequestState.CONFIRMED or request.proposal.end is not None:
+        if request.state is not RequestState.CONFIRMED or (ours and not request.ours):
             return False
-        joined = None if ours or self.joined is None else self.joined.request
-        if request is not self.ours[Purpose.NEXT].request and request is not joined:
-            return False
-        return decisions.may_rest(self, patient=patient)
-
-    def still_wants(self, wish: steps.Propose) -> bool:
-        same = not wish.plan.is_next or wish.plan.want == self.want
-        return same and decisions.still_wants(wish.purpose, wish.proposal, self)
+        if self._is_for_next(request):
+            return decisions.may_rest(self, patient=patient)
+        return decisions.range_may_rest(self, request, patient=patient)
 
     # Looking.
 
@@ -119,6 +112,8 @@ class LogSync(LogState):
                 if request.state is RequestState.PROPOSED_BY_PEER:
                     said = decisions.answer_compared(request.proposal, self, result.entry)
                     self._say(request, said, result)
+                else:  # dropped by the overlap rule, perhaps for a range
+                    self._propose_wanted()
             case steps.Compare():
                 self._compare_with(question, result)
             case steps.PayloadLost(seqnum):
@@ -190,6 +185,7 @@ class LogSync(LogState):
             case steps.Happening.WRITE_ENDED:
                 self.writing -= 1
                 if not self.writing:
+                    self._rouse(self.newest)
                     self._propose_wanted()
                     if self.follows and self.newest > self.position:  # a gap may be filled
                         self._look(steps.Happening.CHANGED)
@@ -200,7 +196,8 @@ class LogSync(LogState):
                         self._say(theirs.request, Answer.DEFER)
             case steps.Happening.WITHDRAWN:
                 self.rests = not self.refused
-                self.ranges, self.lost = (), True  # they are remembered elsewhere; others may come
+                self.resting, self.ranges = (*self.resting, *self.ranges), ()
+                self.lost = True  # others may come
                 for ours in self.ours.values():
                     self._end(ours.request, CancelReason.RESOURCE_LIMIT)
             case _:
@@ -208,6 +205,8 @@ class LogSync(LogState):
 
     def _has_room(self, made: steps.RoomMade) -> None:
         self._make_room(*made.purposes)
+        if Purpose.RANGE in made.purposes:
+            self._go_on(*self.resting)
         self._propose_wanted()
 
     def _user_wants(self, wanted: steps.Wanted) -> None:
@@ -218,6 +217,7 @@ class LogSync(LogState):
         self.follows, self.only_stored, self.synced = True, False, None
         self.refused = self.rests = False
         self._make_room(Purpose.NEXT)
+        self._go_on(*self.resting)
         if want != self.want:  # requests under way are for other wishes
             self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
             self.passed = 0  # entries that were only notified may have to be fetched
@@ -310,16 +310,6 @@ class LogSync(LogState):
                 pass
         self._reconsider()
 
-    def _received(self, received: steps.Received) -> None:
-        request = received.request
-        if request is not self.ours[Purpose.RANGE].request or not self.ranges:
-            return
-        last = self.ranges[0].last
-        if last is None or request.receive_cursor.range.end != last or self.received:
-            return
-        self.received = True
-        self._emit(LogSynced(log=self.log, seqnum=last))
-
     def _confirmed(self, event: Confirmed) -> None:
         purpose = self.purpose_of(event.request_id)
         if purpose is not None:
@@ -370,20 +360,6 @@ class LogSync(LogState):
             case _:
                 pass
 
-    def _knows_end(self, seqnum: int) -> bool:
-        """Whether both have everything; if not, find out about the peer's entry there."""
-        if self.ended and self.position == seqnum:
-            return True
-        if seqnum <= self.newest:
-            self.probe = seqnum
-        elif self.ranges and self.peer_end is None:
-            # Fetch that entry.  Once is enough: a peer that then names another entry has nothing
-            # to show for it.
-            self.peer_end, of_range = seqnum, self.ranges[0]
-            at_end = replace(of_range, first=seqnum, last=seqnum, sparse=False, payload_only=False)
-            self.ranges += (at_end,)
-        return False
-
     def _over(self, event: RequestEnded | ProposalDropped) -> None:
         request_id, dropped = event.request_id, isinstance(event, ProposalDropped)
         self.under_way = {n: each for n, each in self.under_way.items() if n != request_id}
@@ -415,22 +391,22 @@ class LogSync(LogState):
             self.fork_told = None  # our proposal counts for nothing, nor does its end
         if purpose is Purpose.RANGE:
             again = dropped or stage in (Stage.TURNED_AWAY, Stage.REPEATING)
+            if stage is Stage.FINISHED and self.fork is None and not self.lost:
+                self._range_rests(request)
             if not self.lost and (self.received or not again):
                 self.ranges = self.ranges[1:]
+                self._go_on(*self.resting)
             self.received = self.lost = False
 
     def _rested(self, rested: steps.Rested) -> None:
-        self._rest(decisions.start_of_next(self))
-        self.rested |= {rested.request.request_id}
-        self._cancel(rested.request, CancelReason.END_OF_RANGE)
-
-    def _rest(self, known: Piece) -> None:
-        """A request without an end is over; by it the peer knows that we have all before `known`.
-
-        So it is not told again: a peer that has forgotten the log would take it up for that.
-        """
-        self.told = max(self.told or known, known)
-        self.rests = not self.refused
+        request = rested.request
+        if request is self.ours[Purpose.RANGE].request:
+            self._range_rests(request)
+            self._emit(LogRefused(log=self.log, reason=CancelReason.RESOURCE_LIMIT))
+        elif self._is_for_next(request):
+            self._rest(decisions.start_of_next(self))
+            self.rested |= {request.request_id}
+        self._cancel(request, CancelReason.END_OF_RANGE)
 
     def _given_up(self, given_up: steps.GivenUp) -> None:
         request, fault, probe = given_up
@@ -451,6 +427,7 @@ class LogSync(LogState):
             if not self.offered:
                 self.refused = False  # because it had nothing before
             self.offered = max(self.offered or 0, last)
+            self._rouse(last)
             self._emit(LogOffered(log=self.log, seqnum=last))
             if 0 < self.begun <= last:  # and by now all of its payload
                 self._payload_lost(steps.PayloadLost(self.begun))
@@ -586,7 +563,7 @@ class LogSync(LogState):
         steps.Sent: _sent,
         steps.Unsent: _unsent,
         steps.Rested: _rested,
-        steps.Received: _received,
+        steps.Received: LogState._received,
         steps.Passed: LogState._passed,
         steps.RoomMade: _has_room,
         steps.EntriesStored: LogState._stored,

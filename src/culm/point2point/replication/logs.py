@@ -19,7 +19,7 @@ from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
 from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.messages import NOTIFY, CancelReason
-from culm.point2point.replication import steps
+from culm.point2point.replication import decisions, steps
 from culm.point2point.replication.download import Download, TransferContext
 from culm.point2point.replication.events import Want
 from culm.point2point.replication.log_state import LogState
@@ -207,6 +207,8 @@ class Logs:
         # Proposals that got no credit; of the same log others may have been turned away.
         self._crowded: OrderedDict[tuple[LogKey, Purpose], None] = OrderedDict()
         self._served: set[LogKey] = set()  # had some since the last time that others got none
+        # Ranges that rest, of logs without a place.
+        self._resting: dict[LogKey, tuple[Want, ...]] = {}
         self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were,
         self._in_ranges: dict[LogKey, None] = {}  # and those of which only a range may be due
 
@@ -216,9 +218,11 @@ class Logs:
     # Places.
 
     def take_place(self, log: LogSync) -> None:
-        """Give a free place to a log."""
+        """Give a free place to a log; ranges of it that rest go on."""
         self.states[log.log] = log
         self.tell(log.log, steps.Happening.STARTED)
+        for want in self._resting.pop(log.log, ()):
+            self.tell(log.log, steps.Wanted(want))
 
     def free(self, wanted: int = 1) -> int:
         """The number of free places, up to `wanted`, after logs with nothing to do have made way.
@@ -238,24 +242,24 @@ class Logs:
                 states.move_to_end(log)
         return min(found, wanted)
 
-    def withdraw(self, wanted: int) -> dict[LogKey, tuple[Want | None, tuple[Want, ...]]]:
+    def withdraw(self, wanted: int) -> dict[LogKey, Want | None]:
         """Have up to `wanted` logs make way that only wait for a place at the peer.
 
-        Returns them, with our wishes for each: for the next entries, and for ranges; they lose
-        their places as soon as the peer has answered.
+        Returns them, with our wishes for the next entries of each; they lose their places as soon
+        as the peer has answered.
         """
         waiting = (each for each in list(self.states.items()) if each[1].only_waits)
-        withdrawn = {log: (state.wanted, state.ranges) for log, state in islice(waiting, wanted)}
+        withdrawn = {log: state.wanted for log, state in islice(waiting, wanted)}
         for log in withdrawn:
             self.made_way = True
-            if self.states[log].under_way:  # that has to end first
-                self.tell(log, steps.Happening.WITHDRAWN)
-            else:
+            self.tell(log, steps.Happening.WITHDRAWN)
+            if not self.states[log].under_way:  # that has to end first
                 self._leave(log)
         return withdrawn
 
     def _leave(self, log: LogKey) -> None:
-        del self.states[log]
+        if resting := self.states.pop(log).resting:
+            self._resting[log] = resting
         self._served.discard(log)
         for kept in (self._unsettled, self._in_ranges, self._deferred):
             kept.pop(log, None)
@@ -379,7 +383,7 @@ class Logs:
     def go_on(self) -> None:
         while self.wishes and self._connection.proposal_credit:
             log, wish = self.wishes.popleft()
-            if not self.states[log].still_wants(wish):
+            if not decisions.still_wants(wish, self.states[log]):
                 self.tell(log, steps.Unsent(wish.purpose, Step.OVERTAKE))
                 continue
             request = self._connection.propose(wish.proposal, links=wish.links)
@@ -411,15 +415,29 @@ class Logs:
             wanted += self.turned_away  # the peer may get a place where a request ends
         waiting = wanted + len(self.wishes) + len(self._crowded)
         while touched and waiting > len(self.leaving):
-            request_id, _ = touched.popitem(last=False)
             # If it is not idle, something will happen to it again.
-            request = self.transfers.idle(request_id, patient=patient)
-            if request is None:
-                continue
-            log = request.proposal.log
-            if self.states[log].may_rest(request, patient=patient, ours=not wanted):
-                self.leaving.add(request_id)
-                self.tell(log, steps.Rested(request))
+            self._rest(touched.popitem(last=False)[0], patient=patient, ours=not wanted)
+
+    def let_ranges_take_turns(self) -> bool:
+        """End requests for ranges that may never be over, where others of their log wait."""
+        ended = 0
+        for log in [log for log, state in self.states.items() if len(state.ranges) > 1]:
+            request = self.states[log].ours[Purpose.RANGE].request
+            if request is not None:
+                ended += self._rest(request.request_id, patient=False, ours=True)
+        return ended > 0
+
+    def _rest(self, request_id: int, *, patient: bool, ours: bool) -> bool:
+        """End a request if it only waits for new entries; `ours`: only one that is ours."""
+        request = self.transfers.idle(request_id, patient=patient)
+        if request is None:
+            return False
+        log = request.proposal.log
+        if not self.states[log].may_rest(request, patient=patient, ours=ours):
+            return False
+        self.leaving.add(request_id)
+        self.tell(log, steps.Rested(request))
+        return True
 
     def retry_crowded(self) -> None:
         """There is credit: make the proposals that were refused for lack of it."""

@@ -33,7 +33,7 @@ from culm.point2point.replication.events import (
 )
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.logs import Logs
-from culm.point2point.replication.steps import GivenUp, Happening, Offered, Wanted
+from culm.point2point.replication.steps import GivenUp, Happening, Offered, RoomMade, Wanted
 from culm.point2point.states import RequestState, State
 from culm.replication import DurableBase, Quiet
 from culm.signatures import asks
@@ -109,8 +109,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         # place when it was quiet.
         self._told_of: OrderedDict[LogKey, events.Proposed] = OrderedDict()
         # Logs of ours that wait for a place, because they have grown or have made way for the
-        # peer's, and our wishes for them: for the next entries, and for ranges.
-        self._again: OrderedDict[LogKey, tuple[Want | None, tuple[Want, ...]]] = OrderedDict()
+        # peer's, and our wishes for their next entries.
+        self._again: OrderedDict[LogKey, Want | None] = OrderedDict()
         self._withdraws = role is Role.REACTIVE  # of two that wait for each other, one has to
         # The logs of the store that are read as soon as there is a place for the next.
         self._unread: _Unread | None = None
@@ -150,7 +150,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self.connection.check_open()
         self._quiet.disturb()  # a store that answers at once leaves no other trace of it
         want = want or self._interest.want or Want()
-        if self._keep(log, want):
+        if self._keep(log, only_stored=want.is_range):
             self._logs.tell(log, Wanted(want))
 
     def stored(self, log: LogKey) -> None:
@@ -162,7 +162,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._keep(log)
             self._logs.tell(log, Happening.CHANGED)
         elif len(self._again) < self._limits.logs_max:  # let it wait for a place
-            self._again.setdefault(log, (self._interest.want, ()))
+            self._again.setdefault(log, None)
         else:
             self._refuse(log)
             self._put_off(_Unread(None, told=True))
@@ -229,10 +229,12 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if settled and self._transfers.keep_entries():
             self._quiet.begin_anew()
             return self.next_event()
+        if self._logs.let_ranges_take_turns():
+            return None  # what the peer says to that disturbs the quiet
         if self._logs.wishes or self._logs.turned_away or self._without_place:
             self._logs.make_room(patient=False, wanted=self._without_place)
             if self._logs.leaving:
-                return None  # what the peer says to that disturbs the quiet
+                return None
             if self._go_without():
                 self._quiet.begin_anew()
                 return self.next_event()
@@ -260,11 +262,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         while self._told_of and not self._newcomers and self._logs.free():
             self._consider(self._told_of.popitem(last=False)[1])
         while self._again and not self._newcomers and self._logs.free():
-            log, wants = next(iter(self._again.items()))
+            log, want = next(iter(self._again.items()))
             if log in self._logs:  # it has not made way yet
                 self._want_again(log)
             else:
-                self._keep(log, wants[0] or next(iter(wants[1]), None))
+                self._keep(log, only_stored=want is None)
         unread = self._unread
         if unread is not None and not (self._newcomers or self._again) and self._logs.free():
             self._unread = None
@@ -275,11 +277,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         told = self._told_of.pop(log, None)
         if told is not None:
             self._logs.tell(log, Offered(told.proposal, None))
-        want, ranges = self._again.pop(log, (None, ()))
-        if want is not None and not want.is_range:
-            self._logs.tell(log, Wanted(want))
-        for each in ranges:
-            self._logs.tell(log, Wanted(each))
+        if log in self._again:
+            want = self._again.pop(log)
+            self._logs.tell(log, RoomMade() if want is None else Wanted(want))
 
     def _go_without(self) -> bool:
         """Expect no more room; returns whether that is news for a waiting proposal."""
@@ -433,28 +433,23 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         for event in early or ():
             self._consider(event)
 
-    def _keep(self, log: LogKey, want: Want | None = None, *, only_stored: bool = False) -> bool:
-        """See that `log` has a place; if there are too many, that is told."""
+    def _keep(self, log: LogKey, *, only_stored: bool = False) -> bool:
+        """See that `log` has a place; if there are too many, that is told.
+
+        `only_stored`: unless logs are accepted, it is wanted only if the store has some of it.
+        """
         if log in self._logs:
             return True
         if not self._logs.free():
             self._refuse(log)
             return False
         self._has_placed = True
-        interest = self._interest
-        ranged = want is not None and want.is_range  # beside the next entries, as ever
-        wanted = interest.want if want is None or ranged else want
+        accepted = self._interest.accept_new_logs
         self._logs.take_place(
             LogSync.of(
-                log,
-                interest,
-                family=self._family,
-                following=wanted is not None and not wanted.is_range,
-                only_stored=only_stored or (ranged and not interest.accept_new_logs),
+                log, self._interest, family=self._family, only_stored=only_stored and not accepted
             )
         )
-        if want is not None and want.is_range:
-            self._logs.tell(log, Wanted(want))
         self._want_again(log)
         return True
 
@@ -472,7 +467,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 else:
                     self._newcomers[event.request_id] = event
                 return
-            self._keep(log, only_stored=not known and not accepted)
+            self._keep(log, only_stored=True)
             if request is not None:
                 self._transfers.involve(request)
                 if event.proposal.end is None:

@@ -242,8 +242,9 @@ class Received(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """The peer has passed over the entries up to that one."""
+    """The peer has passed over the entries of a request up to that one."""
 
+    request: Request
     seqnum: int
 
 
