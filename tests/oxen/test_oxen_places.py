@@ -214,3 +214,33 @@ def test_whoever_proves_nothing_takes_no_place_of_one_that_is_given_up() -> None
         assert len(table.node.peers()) <= 2
         table.wait(1.0)
     assert not [event for event in table.events() if isinstance(event, PeerForgotten)]
+
+
+def test_a_candidate_that_was_never_heard_makes_room_for_one_that_speaks() -> None:
+    """It may be out of reach for good, as the way to it leads over some that have given it up."""
+    table = Table(limits=Limits(candidates_max=1))
+    table.join(b"P")
+    table.gossip(b"P", P={b"far": table.now})
+    assert set(table.node.peers()) == {b"P", b"far"}
+    table.tell_message(b"near", Synchronize(0, 7), source=b"P")
+    assert set(table.node.peers()) == {b"P", b"near"}
+    # But one that is heard makes no room, nor does one that our user has named.
+    table.tell_message(b"other", Synchronize(0, 7), source=b"P")
+    assert set(table.node.peers()) == {b"P", b"near"}
+    table.accept(b"near", b"P")
+    table.node.join(b"named")
+    table.tell_message(b"other", Synchronize(0, 7), source=b"P")
+    assert set(table.node.peers()) == {b"P", b"near", b"named"}
+
+
+def test_it_makes_room_for_a_stranger_where_all_places_are_taken() -> None:
+    """As long as it has not answered, that is for a round trip if it is there."""
+    table = Table(limits=Limits(candidates_max=2, peers_max=2))
+    table.join(b"P")
+    table.gossip(b"P", P={b"far": table.now})
+    table.tell_message(b"stranger", Synchronize(0, 7))
+    assert set(table.node.peers()) == {b"P", b"stranger"}
+    table.tell_message(b"near", Synchronize(0, 7), source=b"P")
+    assert set(table.node.peers()) == {b"P", b"near"}
+    table.tell_message(b"stranger", Synchronize(0, 7))
+    assert set(table.node.peers()) == {b"P", b"near"}

@@ -354,15 +354,15 @@ class Associations:
         self._links.unban(peer.sid)
         self.courier.seek(peer)
 
-    def admit(self, sid: bytes, *, told: bool) -> Peer | None:
+    def admit(self, sid: bytes, *, told: bool, speaks: bool) -> Peer | None:
         """Make a peer of an unknown server, if there is room.
 
-        told: whether a trusted server has told of it.
+        told: whether a trusted server has told of it; speaks: whether a message of it has come.
         """
-        if self.leaving or not self._roster.has_room_for(trusted=told):
+        if self.leaving or not self._roster.has_room_for(trusted=told, speaks=speaks):
             self._dropped[DropReason.PEERS_LIMIT] += 1
             return None
-        peer = self._add(sid, trusted=told)
+        peer = self._add(sid, trusted=told, speaks=speaks)
         self._links.expect(sid, told=told)
         return peer
 
@@ -373,10 +373,10 @@ class Associations:
             return False
         return peer.state is _GIVEN_UP or not self._links.trusts(sid)
 
-    def _add(self, sid: bytes, *, trusted: bool) -> Peer:
-        stranger = self._roster.in_the_way(trusted=trusted)
-        if stranger is not None:
-            self._forget(stranger)
+    def _add(self, sid: bytes, *, trusted: bool, speaks: bool = False) -> Peer:
+        other = self._roster.in_the_way(trusted=trusted, speaks=speaks)
+        if other is not None:
+            self._forget(other)
             self._dropped[DropReason.PEERS_LIMIT] += 1
         return self._roster.add(sid)
 

@@ -109,6 +109,11 @@ class Peer:
         """Whether the user has heard of it."""
         return self.present or self.lost
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether it has synchronized, or acknowledged our synchronize message."""
+        return self.incoming is not None or not len(self.outgoing)
+
     def enter(self, state: PeerState, now: float) -> None:
         self.state = state
         self.since = now

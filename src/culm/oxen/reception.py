@@ -86,7 +86,7 @@ class Reception:
     def _receive_gossip(self, source: bytes, gossip: Gossip, size: int) -> None:
         trusted = self._links.trusts(source)
         if source not in self._links.contacts:  # it seems to count us among its peers
-            peer = self._associations.admit(source, told=trusted)
+            peer = self._associations.admit(source, told=trusted, speaks=True)
             if peer is not None:
                 self._courier.synchronize(peer)
         if not trusted:
@@ -98,7 +98,7 @@ class Reception:
             self._links.expect(sid, told=True)
         # A server that has left is in the table, and so no stranger, until its tombstone goes.
         strangers = [sid for sid in lively if sid not in self._links.contacts]
-        found = [self._associations.admit(sid, told=True) for sid in strangers]
+        found = [self._associations.admit(sid, told=True, speaks=False) for sid in strangers]
         self._links.hear_rumour(lively, size)
         self._links.merge(gossip)
         for peer in filter(None, found):  # only now, when the table may have a path there
@@ -143,7 +143,7 @@ class Reception:
                 return None
         # A trusted server that forwards the message vouches for its sender.
         told = source != body.fr and self._links.trusts(source)
-        peer = self._associations.admit(body.fr, told=told)
+        peer = self._associations.admit(body.fr, told=told, speaks=True)
         if told:
             self._links.hear_of(body.fr, source, size)
         if peer is not None and not isinstance(message, Synchronize):  # its handler sends ours

@@ -46,24 +46,32 @@ class Roster:
         """A start for one-to-one messages, above `above` and all numbers of other associations."""
         return self._numbers.next_start(above)
 
-    def has_room_for(self, *, trusted: bool) -> bool:
+    def has_room_for(self, *, trusted: bool, speaks: bool = False) -> bool:
         """Whether there is room for one more server.
 
         Strangers, which are not trusted, have places of their own, and make room for each other and
         for all others: the latest stranger is as likely to be honest as earlier ones.
+
+        speaks: a message of it has come.  A candidate of which none has come, and which has
+            acknowledged nothing, makes room for it: it may be out of reach.
         """
         strangers = self._strangers()
         if self._is_full() and not strangers:
-            return False
-        candidates = sum(not peer.known_to_user for peer in self.peers.values())
-        return not trusted or candidates - len(strangers) < self._limits.candidates_max
+            return speaks and bool(self._silent())
+        return not (trusted and self._has_all_candidates()) or (speaks and bool(self._silent()))
 
-    def in_the_way(self, *, trusted: bool) -> Peer | None:
-        """The stranger, if any, that has to be forgotten to make room for one more."""
+    def in_the_way(self, *, trusted: bool, speaks: bool = False) -> Peer | None:
+        """The stranger or silent candidate, if any, that has to go to make room for one more."""
+        if trusted and self._has_all_candidates():
+            return self._silent()[0]
         strangers = self._strangers()
         if self._is_full() or (not trusted and len(strangers) >= self._limits.candidates_max):
-            return strangers[0]
+            return (strangers or self._silent())[0]
         return None
+
+    def _has_all_candidates(self) -> bool:
+        candidates = sum(not peer.known_to_user for peer in self.peers.values())
+        return candidates - len(self._strangers()) >= self._limits.candidates_max
 
     def _is_full(self) -> bool:
         """Whether all places are taken, strangers' included."""
@@ -80,6 +88,15 @@ class Roster:
         """Servers that have proved nothing, and that no trusted server has named."""
         known = self._links.has_heard_of
         return [peer for sid, peer in self.peers.items() if not (peer.known_to_user or known(sid))]
+
+    def _silent(self) -> list[Peer]:
+        """Candidates that may be out of reach, and that our user has not named."""
+        known = self._links.has_heard_of
+        return [
+            peer
+            for sid, peer in self.peers.items()
+            if not (peer.known_to_user or peer.wanted or peer.is_heard) and known(sid)
+        ]
 
     def add(self, sid: bytes) -> Peer:
         """Make server `sid` a peer; it must not be one yet, and there must be room."""
