@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeGuard
 
 from culm.machine import Event
 from culm.oxen import Dialect, Limits, Node, PeerState, Timing
@@ -15,6 +15,7 @@ from culm.oxen.messages import (
     Message,
     MessageAck,
     MessageData,
+    OneToOne,
     Parcel,
     Synchronize,
     decode_parcel,
@@ -71,6 +72,8 @@ class Table:
         self.dialect = dialect
         self.starts: dict[bytes, Synchronize] = {}
         """The node's synchronize message to each puppet that answered, by the puppet's ID."""
+        self.members: set[bytes] = set()
+        """Puppets that count the node as their peer, and say so when they are asked."""
         self.now = 1.0
         self.sent: list[tuple[bytes, Parcel]] = []
         self._events: list[Event] = []
@@ -130,6 +133,8 @@ class Table:
         self, fr: bytes, message: Message, *, source: bytes | None = None, id: int | None = None
     ) -> int:
         """Let the puppet `fr` send `message` (by way of `source`); the message's ID."""
+        if isinstance(message, Synchronize):
+            self.members.discard(fr)
         if id is None:
             self._message_id += 1
             id = self._message_id
@@ -140,7 +145,7 @@ class Table:
         return [body.id for body in self.bodies(MessageAck)]
 
     def wait(self, seconds: float, *, alive: tuple[bytes, ...] = ()) -> None:
-        """Let time pass; puppets in `alive` answer keepalives at once."""
+        """Let time pass; puppets in `alive` answer at once."""
         end = self.now + seconds
         while True:
             deadline = self.node.next_deadline()
@@ -151,8 +156,16 @@ class Table:
             for to, parcel in self.sent[before:]:
                 if to in alive and parcel.ka is not None:
                     self.tell(to, kk=parcel.ka)
+                if to in alive and self._asks(to, parcel.body):
+                    self.tell(to, MessageAck(ME, to, parcel.body.id))
             if self.now >= end and (deadline is None or deadline > end):
                 return
+
+    def _asks(self, sid: bytes, body: Body | None) -> TypeGuard[MessageData]:
+        """Whether it asks `sid` if it still counts the node as its peer."""
+        if sid not in self.members or not isinstance(body, MessageData) or body.to != sid:
+            return False
+        return read_message(body.d) == OneToOne(self.starts[sid].one, b"")
 
     def contact(self, sid: bytes) -> None:
         """Let `sid` answer a keepalive, now."""
@@ -193,6 +206,7 @@ class Table:
         start = read_message(body.d)
         assert isinstance(start, Synchronize)
         self.starts[sid] = start
+        self.members.add(sid)
         for parcel in parcels:
             if parcel.ka is not None:
                 self.tell(hop, kk=parcel.ka)

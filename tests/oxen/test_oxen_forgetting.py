@@ -192,6 +192,24 @@ def test_one_that_is_there_and_has_forgotten_us_for_want_of_room_is_given_up() -
     assert table.events() == [PeerReachable(peer=P)]
 
 
+def test_one_that_has_forgotten_us_is_given_up_though_nothing_is_sent_to_it() -> None:
+    """It is asked whether it still counts us as its peer; one that does is asked as rarely."""
+    table = Table()
+    table.join(P)
+    table.join(Q)
+    table.events()
+    table.members.discard(P)
+    table.wait(230.0, alive=(P, Q))
+    assert table.events() == []
+    table.wait(20.0, alive=(P, Q))
+    assert table.events() == [PeerUnreachable(peer=P)]
+    table.said()
+    table.wait(800.0, alive=(P, Q))
+    questions = table.bodies(MessageData, Q)
+    assert 9 <= len(questions) <= 10
+    assert table.events() == []
+
+
 def test_silence_is_that_of_messages_under_way() -> None:
     """A message that was withdrawn, unanswered, does not make the next one look old."""
     flight = Flight(timing=Timing(), rng=Dice())

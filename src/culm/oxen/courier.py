@@ -68,11 +68,15 @@ class Courier:
         self._links.send_through_some(MessageData(peer.sid, self._me, item.id, item.d))
 
     def question(self, peer: Peer) -> None:
-        """Ask a silent peer for a sign of life, if others alone report that it is there.
+        """Ask a peer that has long acknowledged nothing whether it still counts us as its peer.
 
-        Without those reports it would be given up; they may be wrong, or forged.
+        If others alone report that it is there, it has to show itself.  Without those reports it
+        would be given up; they may be wrong, or forged.
         """
-        silence = peer.outgoing.flight.silence(self._clock.now)
+        flight, now = peer.outgoing.flight, self._clock.now
+        if flight.rest(now) >= self._patience_s:
+            self.challenge(peer)
+        silence = flight.silence(now)
         if silence >= self._patience_s and self._links.question(peer.sid, self._patience_s):
             peer.fall_silent()
             self.ask_through_others(peer)

@@ -69,6 +69,10 @@ class Flight:
         """Seconds without any acknowledgement until `now`; 0 unless a message has timed out."""
         return now - self._silent_since if self._backoff and len(self) else 0.0
 
+    def rest(self, now: float) -> float:
+        """Seconds until `now` since the last acknowledgement; 0 while a message is under way."""
+        return 0.0 if len(self) else now - self._since
+
     @property
     def room(self) -> int:
         """Number of further messages that may be under way; copies count for a round or two."""
