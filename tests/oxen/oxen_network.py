@@ -118,6 +118,8 @@ class WatchedNetwork(Network):
         self._patient_until: dict[Hashable, float] = {}
         self._hearsay: dict[Hashable, int] = defaultdict(int)
         self._words: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
+        self.walls: set[tuple[Hashable, Hashable]] = set()
+        """Ends of links that no weather opens, in both directions."""
         self.worthless: dict[Hashable, int] = {}
         """Datagrams that a life has received twice, or that were not sealed for it."""
 
@@ -187,7 +189,8 @@ class WatchedNetwork(Network):
             self._sent.update(_ids(parcel, b"2:md", source, destination))
             self._credit[source, destination] -= len(payload)
             assert self._credit[source, destination] >= 0, (source, destination, payload)
-        super().send(source, destination, payload)
+        if (source, destination) not in self.walls:
+            super().send(source, destination, payload)
 
     def _spend_hearsay(self, source: Hashable, payload: bytes) -> None:
         """Pay for a message to the silent one: from hearsay first, then from its own last words."""

@@ -12,7 +12,9 @@ knows members' numbers speaks in their names, until the faults stop.  With `thie
 takes messages in order, and acknowledges them in the name of their receiver: the receiver that
 waits for them has to find out, and both sides to start anew.  With `rumours` a node dies with
 messages on their way to it, and others claim to hear it; in the end it is back.  With `scars` many
-links stay broken for good: then all nodes must be joined by way of others.
+links stay broken for good: then all nodes must be joined by way of others.  With `places` there are
+few places for candidates, and each node is a neighbour of few others from the beginning.  If places
+for peers are few, too, nodes must agree on who has joined, and neighbours with room must have.
 """
 
 from __future__ import annotations
@@ -120,6 +122,20 @@ Where only a tree of links is left, each losing a tenth, one of 1,000 stories ta
 """
 
 _SCARRED_SIZE_MAX = 6
+
+PLACES_BOUND_S = 300.0
+"""The same where places are few: a candidate out of reach may take the only one, for a while."""
+
+# News must not be stale on arrival.
+USABLE_S = {"mesh": 2.5, "star": 2.5, "ring": 5.0, "line": 8.0}
+
+SHAPES: dict[str, Callable[[int], list[tuple[int, int]]]] = {
+    "mesh": lambda size: list(combinations(range(size), 2)),
+    "line": lambda size: [(index, index + 1) for index in range(size - 1)],
+    "ring": lambda size: [(index, (index + 1) % size) for index in range(size)],
+    "star": lambda size: [(0, index) for index in range(1, size)],
+}
+"""The links of a number of nodes where nodes have few places; the first ones lead to all."""
 
 VERBS = {
     Delivery.DATAGRAM: ("send", "broadcast"),
@@ -232,6 +248,15 @@ class Ledger:
             for promise in self.sent[life, peer, delivery]:
                 promise.excused = True
 
+    def owes(self, life: Life, peer: bytes) -> bool:
+        """Whether a message to `peer` is neither delivered nor excused."""
+        told = self.delivered[life]
+        return any(
+            not promise.excused and (peer, promise.number) not in told
+            for delivery in Delivery
+            for promise in self.sent[life, peer, delivery]
+        )
+
     def check(self, living: list[Life], closed: list[Life]) -> None:
         """Every sent message that is not excused has arrived as promised.
 
@@ -332,6 +357,7 @@ class Simulation:
         liars: bool = False,
         thieves: bool = False,
         rumours: bool = False,
+        places: bool = False,
     ) -> None:
         self.network = WatchedNetwork(seed=seed, keys=KEYS if keys else (), overhears=liars)
         self.rng = rng = self.network.random("story")
@@ -343,6 +369,9 @@ class Simulation:
         if rumours:
             # the absent node, the deceived, and the node that is named as witness
             self.size = max(self.size, 3)
+        few = self.network.random("places")
+        if places:
+            self.size = size or few.choice([3, 3, 4, 5, 6, 8])
         kinds = self.network.random("kinds")  # of nodes, apart from the story
         name_size = kinds.choice([3, 3, 3, LIMITS.sid_size_max]) if scars and not pieces else 3
         self.names = [name(index, name_size) for index in range(self.size)]
@@ -373,6 +402,18 @@ class Simulation:
         if tags:
             for sid, limits in self._limits.items():
                 self._limits[sid] = replace(limits, tags_size_max=rng.choice(TAGS_SIZES))
+        self._places = places
+        self._shape = few.choice(list(SHAPES))
+        self._crowded = places and few.random() < 0.4
+        if places:
+            self._timing = replace(self._timing, usable_s=USABLE_S[self._shape])
+            for sid, limits in self._limits.items():
+                enough = self.size - 1 + few.choice([0, 0, 1])
+                self._limits[sid] = replace(
+                    limits,
+                    candidates_max=few.choice([1, 1, 1, 2, 3]),
+                    peers_max=few.choice([1, 2, 3]) if self._crowded else enough,
+                )
         for sid in self.names:
             self.cluster.add(sid, self._build, start=False)
 
@@ -398,11 +439,26 @@ class Simulation:
             self.join(host, helper)
 
     def join(self, host: Host, helper: bytes) -> None:
+        if self._places and host.machine.state in (State.LEAVING, State.CLOSED):
+            return
         self.network.introduce(host.address, helper)
-        host.call("join", sid=helper)
+        try:
+            host.call("join", sid=helper, seed=self._places)
+        except LocalProtocolError as error:
+            if error.code is not ErrorCode.PEERS_LIMIT:
+                raise
+            host.after(0.5, lambda: self.join(host, helper))
 
     def running(self) -> list[Host]:
         return [host for host in self.cluster if host.running]
+
+    def correspondent(self, sid: bytes) -> bytes | None:
+        """Any other node to write to; with few places, one that it has joined."""
+        if not self._places:
+            return self.helper(sid)
+        views = self.cluster[sid].machine.peers()
+        joined = [peer for peer, view in views.items() if view.state is PeerState.JOINED]
+        return self.rng.choice(joined) if joined else None
 
     def helper(self, sid: bytes) -> bytes | None:
         others = [host.address for host in self.running() if host.address != sid]
@@ -464,6 +520,8 @@ class Simulation:
     def run(self) -> Ledger:
         """Everything that happens, and the checks."""
         with self.network:
+            if self._places:
+                self._wall_in()
             self._grow()
             self._suffer()
             self._recover()
@@ -502,6 +560,15 @@ class Simulation:
                     self.network.run(self.network.clock.now + pause)
                 self.boot(sid, self.helper(sid))
 
+    def _wall_in(self) -> list[tuple[bytes, bytes]]:
+        """Let nodes be neighbours of few others; their links, those that lead to all first."""
+        names = [sid for sid in self.names if sid not in self.gone]
+        links = [(names[one], names[other]) for one, other in SHAPES[self._shape](len(names))]
+        self._tree = {*links, *((other, one) for one, other in links)}
+        pairs = {(one, other) for one in names for other in names if one != other}
+        self.network.walls = pairs - self._tree
+        return links
+
     def _ask_in_vain(self) -> None:
         """Some nodes exist before there is a network; the others follow after a while."""
         self.network.set_conditions(Conditions(loss=1.0))
@@ -529,6 +596,8 @@ class Simulation:
             *([(self._some_theft, 2.0)] if self._thieves else []),
         ]
         end = self.network.clock.now + rng.choice([0.5, 1.0, 3.0] if self.size > 8 else [1, 3, 9])
+        if self._places:
+            end += rng.choice([0.0, 0.0, 20.0])
         rate = 12.0
         while self.network.clock.now < end:
             self.network.run(self.network.clock.now + rng.expovariate(rate))
@@ -543,6 +612,8 @@ class Simulation:
         )
         if self._scars:
             self._meet_along(self._scar())
+        elif self._places:
+            self._meet_along(self._wall_in())
         else:
             for sid in self.names:
                 if sid not in self.gone and not self.cluster[sid].running:
@@ -551,6 +622,8 @@ class Simulation:
                 self._introduce()
         living = [host.address for host in self.running()]
         bound = SCARRED_BOUND_S if self._scars else JOIN_BOUND_S
+        if self._places:
+            bound = PLACES_BOUND_S
         done = self.network.run(self.network.clock.now + bound, done=self._every(0.25))
         assert done, {
             host.address: {
@@ -603,7 +676,7 @@ class Simulation:
         for host in self.running():
             for delivery in (Delivery.DATAGRAM, Delivery.IN_ORDER_BROADCAST):
                 assert self.send(host, delivery, None)
-            to = self.helper(host.address)  # type: ignore[arg-type]
+            to = self.correspondent(host.address)  # type: ignore[arg-type]
             if to is not None:
                 for delivery in (Delivery.DATAGRAM, *[Delivery.IN_ORDER] * rng.randrange(1, 4)):
                     assert self.send(host, delivery, to)
@@ -636,15 +709,39 @@ class Simulation:
         if host.address in self.gone:
             return False
         peers = host.machine.peers()
-        if any(view.state is PeerState.JOINED and view.queued for view in peers.values()):
+        if self._places:  # where questions are on their way all the time
+            life = host.address, host.incarnation
+            if any(self.ledger.owes(life, sid) for sid in peers):  # type: ignore[arg-type]
+                return False
+        elif any(view.state is PeerState.JOINED and view.queued for view in peers.values()):
             return False  # perhaps to a node that is gone, and not given up yet
         if any(view.state is PeerState.JOINED and view.early for view in peers.values()):
             return False  # it waits for messages that others may not have
+        if self._crowded:
+            joined = {sid for sid, view in peers.items() if view.state is PeerState.JOINED}
+            near = [other for other in hosts if (host.address, other.address) in self._tree]
+            return all(self._counts(host, sid) for sid in joined) and not any(
+                self._has_room(host) and self._has_room(other)
+                for other in near
+                if other.address not in joined
+            )
         return all(
             other is host
             or (other.address in peers and peers[other.address].state is PeerState.JOINED)
             for other in hosts
         )
+
+    def _has_room(self, host: Host) -> bool:
+        """Whether a node has joined fewer others than it may."""
+        views = host.machine.peers().values()
+        joined = sum(view.state is PeerState.JOINED for view in views)
+        return joined < self._limits[host.address].peers_max  # type: ignore[index]
+
+    def _counts(self, host: Host, sid: bytes) -> bool:
+        """Whether node `sid` counts `host` as joined."""
+        other = self.cluster[sid]
+        view = other.machine.peers().get(host.address) if other.running else None
+        return view is not None and view.state is PeerState.JOINED
 
     def _introduce(self) -> None:
         """Introduce nodes to each other that have no common acquaintance at all.
@@ -707,14 +804,14 @@ class Simulation:
             single, general = VERBS[delivery]
             to = None
             if single is not None and (general is None or self.rng.random() < 0.8):
-                to = self.helper(host.address)  # type: ignore[arg-type]
+                to = self.correspondent(host.address)  # type: ignore[arg-type]
                 if to is None:
                     return
             self.send(host, delivery, to)
 
     def _some_burst(self) -> None:
         host = self._some_host()
-        to = None if host is None else self.helper(host.address)  # type: ignore[arg-type]
+        to = None if host is None else self.correspondent(host.address)  # type: ignore[arg-type]
         if host is not None and to is not None:
             for _ in range(self.rng.randrange(2, 20)):
                 if not self.send(host, Delivery.IN_ORDER, to):
@@ -874,7 +971,7 @@ class Simulation:
             views, life = host.machine.peers(), (host.address, host.incarnation)
             size_max = self._limits[host.address].tags_size_max  # type: ignore[index]
             for other in self.running():
-                if other is not host:
+                if other is not host and (not self._crowded or self._counts(other, host.address)):
                     said = other.machine.tags
                     expected = said if size_max and fits(said, size_max) else {}
                     known = views[other.address].tags
@@ -961,10 +1058,14 @@ class Simulation:
         if (
             isinstance(event, PeerUnreachable)
             and host.machine.state is State.JOINING
-            and not self._seeds
+            and not (self._seeds or self._places)
         ):
             host.after(0.1, lambda: self._ask_again(host))
-        elif isinstance(event, PeerUnreachable) and (host.address, event.peer) in self._tree:
+        elif (
+            isinstance(event, PeerUnreachable)
+            and (host.address, event.peer) in self._tree
+            and not self._places  # where it is a seed
+        ):
             host.after(0.1, lambda: self.join(host, event.peer))
 
     def _ask_again(self, host: Host) -> None:
@@ -987,6 +1088,7 @@ def simulate(
     liars: bool = False,
     thieves: bool = False,
     rumours: bool = False,
+    places: bool = False,
 ) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
     simulation = Simulation(
@@ -1001,6 +1103,7 @@ def simulate(
         liars=liars,
         thieves=thieves,
         rumours=rumours,
+        places=places,
     )
     simulation.run()
     return simulation

@@ -50,6 +50,13 @@ WEATHERS: dict[str, Callable[[int], dict[str, bool]]] = {
     "messages are stolen": lambda seed: {"thieves": True, "scars": seed % 4 == 1},
     # Claims pay for the traffic to it, and messages arrive once it is back.
     "somebody dead is said to be there": lambda seed: {"rumours": True},
+    # Lines, rings and stars, with room for one candidate; some lack places for peers, too.
+    "places are few": lambda seed: {
+        "places": True,
+        "keys": seed % 4 == 1,
+        "pieces": seed % 4 == 2,
+        "suspicion": seed % 8 == 3,
+    },
 }
 """The arguments of each seed's story."""
 
