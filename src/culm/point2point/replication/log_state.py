@@ -350,7 +350,7 @@ class LogState:
         self._go_on(*(each for each in self.resting if (each.first or 1) <= newest))
 
     def _go_on(self, *ranges: Want) -> None:
-        """Ranges that rest are wanted again."""
+        """Ranges are wanted (again)."""
         self.resting = tuple(each for each in self.resting if each not in ranges)
         self._line_up(*ranges)
 

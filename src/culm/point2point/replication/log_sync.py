@@ -205,8 +205,6 @@ class LogSync(LogState):
 
     def _has_room(self, made: steps.RoomMade) -> None:
         self._make_room(*made.purposes)
-        if Purpose.RANGE in made.purposes:
-            self._go_on(*self.resting)
         self._propose_wanted()
 
     def _user_wants(self, wanted: steps.Wanted) -> None:
@@ -217,7 +215,6 @@ class LogSync(LogState):
         self.follows, self.only_stored, self.synced = True, False, None
         self.refused = self.rests = False
         self._make_room(Purpose.NEXT)
-        self._go_on(*self.resting)
         if want != self.want:  # requests under way are for other wishes
             self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
             self.passed = 0  # entries that were only notified may have to be fetched
@@ -237,7 +234,7 @@ class LogSync(LogState):
         """Fetch another range; `again`: even if it is the one that is being fetched."""
         if again and self.ours[Purpose.RANGE].request is not None and want in self.ranges[:1]:
             self.lost = True
-        self._line_up(want)
+        self._go_on(want)
         self._make_room(Purpose.RANGE)
         self._propose(Purpose.RANGE)
 

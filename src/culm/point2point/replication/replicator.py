@@ -33,7 +33,7 @@ from culm.point2point.replication.events import (
 )
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.logs import Logs
-from culm.point2point.replication.steps import GivenUp, Happening, Offered, RoomMade, Wanted
+from culm.point2point.replication.steps import GivenUp, Happening, Offered, Wanted
 from culm.point2point.states import RequestState, State
 from culm.replication import DurableBase, Quiet
 from culm.signatures import asks
@@ -278,8 +278,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if told is not None:
             self._logs.tell(log, Offered(told.proposal, None))
         if log in self._again:
-            want = self._again.pop(log)
-            self._logs.tell(log, RoomMade() if want is None else Wanted(want))
+            for want in (self._again.pop(log), *self.logs[log].resting):
+                if want is not None:
+                    self._logs.tell(log, Wanted(want))
 
     def _go_without(self) -> bool:
         """Expect no more room; returns whether that is news for a waiting proposal."""
