@@ -270,9 +270,9 @@ def test_a_leader_that_starts_over_is_told_chunk_by_chunk_what_is_there() -> Non
         assert lab.pending == []
     lab.tell(chunk(8, done=True))
     write = lab.pending.pop()
-    assert all_of(lab.tell(chunk(8, done=True)), SnapshotResponse) == []  # it is being written
+    assert all_of(lab.tell(chunk(0)), SnapshotResponse) == []  # another one is being written
     answered = one(lab.tell(chunk(4)), SnapshotResponse)  # the first of two that have to wait
-    assert answered.next_index == 8
+    assert answered.next_index == 4
     lab.do(write, False)
     answers = all_of(lab.drain(), SnapshotResponse)
     assert [answered.next_index for answered in answers] == [0, 0]
@@ -301,12 +301,77 @@ def test_a_chunk_that_waited_for_a_write_is_refused_by_a_later_term() -> None:
     lab.hold = True
     lab.tell(chunk(0))
     write = lab.pending.pop()
-    lab.tell(chunk(0))
+    lab.tell(chunk(4))
     lab.hold = False
     lab.append(source=3, term=4)
     lab.do(write, True)
     answers = all_of(lab.drain(), SnapshotResponse)
     assert [(each.accepted, each.term) for each in answers] == [(True, 4), (False, 4)]
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_chunk_that_is_being_written_is_answered_when_it_comes_again(done: bool) -> None:
+    """A leader that hears nothing for as long as a slow write takes would not be one any more."""
+    lab = Lab(term=3)
+    lab.hold = True
+    lab.tell(chunk(0))
+    lab.do(lab.pending.pop(), True)
+    lab.drain()
+    lab.tell(replace(chunk(4, done=done), sequence=1))
+    write = lab.pending.pop()
+    for sequence in (2, 3):
+        repeated = replace(chunk(4, done=done), sequence=sequence)
+        answered = one(lab.tell(repeated), SnapshotResponse)
+        assert (answered.sequence, answered.next_index) == (sequence - 1, 4)
+        assert (answered.accepted, lab.pending) == (True, [])
+    lab.do(write, True)
+    (answered,) = all_of(lab.drain(), SnapshotResponse)
+    assert (answered.sequence, answered.next_index) == (3, 8)
+
+
+@pytest.mark.parametrize("leader", [2, 3])
+@pytest.mark.parametrize("size", [3, 4, 5, 20])  # of its chunks, those of the former one have 4
+def test_what_is_written_of_a_snapshot_outlasts_its_leader(leader: int, size: int) -> None:
+    """Where each chunk takes longer than an election it would never be whole."""
+    lab, data = Lab(term=3), b"fourfourfour and some more"
+    lab.hold = True
+    for offset in (0, 4, 8):
+        lab.tell(chunk(offset))
+        lab.do(lab.pending.pop(), True)
+    lab.hold = False
+    lab.append(source=leader, term=4)
+    lab.drain()
+    lab.hold = True
+    offset = 0
+    while offset < 12:
+        request = replace(chunk(offset), term=4, source=leader, data=data[offset : offset + size])
+        offset = one(lab.tell(request), SnapshotResponse).next_index
+        assert lab.pending == []
+    assert offset == 12
+    lab.tell(replace(chunk(12, done=True), term=4, source=leader, data=data[12:]))
+    assert lab.pending[0].offset == 12  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size", [4, 5, 20])
+def test_a_leader_whose_snapshot_has_other_bytes_begins_anew(size: int) -> None:
+    lab, data = Lab(term=3), b"fouRfour and some more"
+    lab.hold = True
+    for offset in (0, 4):
+        lab.tell(chunk(offset))
+        lab.do(lab.pending.pop(), True)
+    lab.hold = False
+    lab.append(source=3, term=4)
+    lab.drain()
+    lab.hold = True
+    offset, answers = 0, []
+    while not answers or offset:
+        request = replace(chunk(offset), term=4, source=3, data=data[offset : offset + size])
+        offset = one(lab.tell(request), SnapshotResponse).next_index
+        answers.append(offset)
+        assert lab.pending == []
+    assert answers == ([4, 0] if size == 4 else [5, 0] if size == 5 else [0])
+    lab.tell(replace(chunk(0), term=4, source=3, data=data[:size]))
+    assert lab.pending[0].data == data[:size]  # type: ignore[attr-defined]
 
 
 def test_a_snapshot_that_cannot_be_used_is_wanted_from_the_start() -> None:

@@ -17,6 +17,7 @@ from culm.garlic.raft.messages import (
     SyncRequest,
 )
 from culm.garlic.raft.model import Entry, Snapshot
+from culm.garlic.raft.part import SnapshotPart
 from culm.garlic.raft.shared import Shared
 from culm.machine import RemoteProtocolError
 
@@ -32,9 +33,7 @@ class Receiver:
     def __init__(self, shared: Shared, departure: Departure) -> None:
         self._shared = shared
         self._departure = departure
-        # Of the snapshot being received: term and leader that send it, and the snapshot itself
-        self._snapshot_key: tuple[int, int, Snapshot] | None = None
-        self._offset = 0  # its bytes that are written
+        self._part = SnapshotPart()
         self.due: SnapshotRequest | None = None  # chunk to write
         self._writing: SnapshotRequest | None = None
         self.held: SnapshotRequest | None = None  # the newest that came meanwhile
@@ -126,31 +125,40 @@ class Receiver:
     def _take_chunk(self, request: SnapshotRequest) -> None:
         """Take the chunk that is wanted next; answer any other with the offset that is wanted.
 
-        A snapshot of another leader may differ in its bytes, so it starts anew.  The answer is
-        accepted even so: JRaft sends a refused chunk again at once and for ever, but goes to the
-        offset that an accepted one wants.  A leader that starts over believes no offset beyond the
-        bytes that it has sent since, so it is told of the bytes here chunk by chunk.
+        The answer is accepted even so: JRaft sends a refused chunk again at once and for ever, but
+        goes to the offset that an accepted one wants.  A leader that starts over believes no offset
+        beyond the bytes that it has sent since, so it is told of the bytes here chunk by chunk.
 
         While one is written the newest other is held: its fate must not depend on the time that
-        the store takes.
+        the store takes.  If it is the same one once more, the former request is answered at once:
+        its leader counts answers, and those on a connection come in order.
         """
-        if self.due is not None or self._writing is not None:
+        if self._repeats(self.due, request):
+            self.due = request
+        elif self._repeats(self._writing, request):
+            self._writing = request
+        elif self.due is not None or self._writing is not None:
             held, self.held = self.held, request
             if held is not None:
                 self._answer_with_offset(held)
-        elif request.offset == self._wanted(request):
-            self._snapshot_key, self._offset = _key(request), request.offset
+        elif request.offset == self._part.wanted(request) and not self._part.has(request):
+            self._part.begin(request)
             self.due, self.installing = request, request.done
         else:
+            if request.offset == self._part.wanted(request):
+                self._part.compare(request)
             self._answer_with_offset(request)
 
-    def _wanted(self, request: SnapshotRequest) -> int:
-        """The offset from which the snapshot of that request is wanted."""
-        return self._offset if _key(request) == self._snapshot_key else 0
+    def _repeats(self, former: SnapshotRequest | None, request: SnapshotRequest) -> bool:
+        """Whether a chunk comes once more while it is written; the former request is answered."""
+        if former is None or _chunk(former) != _chunk(request):
+            return False
+        self._answer_with_offset(former)
+        return True
 
     def _answer_with_offset(self, request: SnapshotRequest) -> None:
         end = request.offset + len(request.data)
-        self._shared.respond(request, min(self._wanted(request), end), accepted=True)
+        self._shared.respond(request, min(self._part.wanted(request), end), accepted=True)
 
     def take_held(self) -> SnapshotRequest | None:
         """The request that was held, once the write for which it had to wait is done."""
@@ -182,10 +190,10 @@ class Receiver:
         assert chunk is not None
         shared = self._shared
         if not usable:
-            self._snapshot_key, self._offset = None, 0
+            self._part.clear()
             shared.respond(chunk, 0, accepted=True)
             return
-        self._offset = chunk.offset + len(chunk.data)
+        self._part.add(chunk)
         if chunk.done:
             self._installed(chunk.snapshot)
         shared.respond(chunk, chunk.offset + len(chunk.data), accepted=True)
@@ -196,7 +204,7 @@ class Receiver:
         shared.settle_unapplied()
         shared.journal.reset(snapshot)
         shared.applier.reset(snapshot.index)
-        self._snapshot_key, self._offset = None, 0
+        self._part.clear()
         self._synced = max(self._synced, snapshot.index)
         shared.work.emit(SnapshotInstalled(snapshot=snapshot))
         shared.settle_proposals()
@@ -239,6 +247,6 @@ class Receiver:
         self._shared.respond(request, self._shared.journal.log.last_index + 1, accepted=True)
 
 
-def _key(request: SnapshotRequest) -> tuple[int, int, Snapshot]:
-    """The term and the leader that send a snapshot, and the snapshot itself."""
-    return request.term, request.source, request.snapshot
+def _chunk(request: SnapshotRequest) -> tuple[object, ...]:
+    sender = request.term, request.source
+    return sender, request.snapshot, request.offset, request.data, request.done
