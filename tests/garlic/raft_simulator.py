@@ -60,6 +60,10 @@ from culm.machine import Closed, Effect, LocalProtocolError
 
 SERVERS_MAX = 7
 
+# A slow disk takes up to as many of the longest election timeouts for each chunk.
+SLOW = 4
+CHUNK_SIZES = 50, 100, 10_000
+
 # Election timeouts in which servers come one step of terms closer, at most
 STEP_TIMEOUTS = 3
 
@@ -113,13 +117,42 @@ class Simulator:
         self.cuts: set[tuple[int, int]] = set()
         self._newest: dict[tuple[int, int], int] = {}  # message delivered on each way
         drawn = self.rng.choice((3, 3, 4, 5, 5, 7))
-        if random.Random(f"pair {seed}").random() < 0.1:  # where neither can do without the other
+        self.absent: set[int] = set()  # servers that are switched off, and stay so
+        self.laggard: int | None = None
+        self.slow_writes: dict[int, float] = {}  # seconds for each chunk of a snapshot, by server
+        self.slow_reads: dict[int, float] = {}
+        slow = random.Random(f"slow {seed}")
+        if weather is None and size is None and slow.random() < 0.1:
+            drawn = self._slow_down(slow)
+        elif random.Random(f"pair {seed}").random() < 0.1:  # where neither can do without the other
             drawn = 2
         founders = tuple(server(number) for number in range(1, (size or drawn) + 1))
         start = Snapshot(configuration=Configuration(servers=founders))
         self.nodes = {one.server_id: self._node(one.server_id, start) for one in founders}
         for node in self.nodes.values():
             self.start(node)
+
+    def _slow_down(self, rng: random.Random) -> int:
+        """Let each chunk of a snapshot take longer than any election timeout, also in the end.
+
+        One of three servers lags by a snapshot, and then another is switched off: neither of the
+        two that are left can do without the other.
+        """
+        self.laggard, seconds = rng.choice((1, 2, 3)), rng.uniform(1, SLOW) * ELECTION_TIMEOUT
+        if rng.random() < 0.5:
+            self.slow_writes[self.laggard] = seconds
+        else:
+            self.slow_reads = dict.fromkeys((1, 2, 3), seconds)
+        self.weather.change = 0.0
+        self.buries = False
+        self.limits = replace(
+            self.limits,
+            chunk_size=rng.choice(CHUNK_SIZES),
+            snapshot_distance=rng.choice((1, 5)),
+            trailing_entries=0,
+            catch_up_entries=0,
+        )
+        return 3
 
     def _node(self, number: int, snapshot: Snapshot) -> Node:
         skew = self.weather.skew
@@ -257,10 +290,10 @@ class Simulator:
         node.core.advance(self.now * node.rate)
         return node.core
 
-    def _later(self, node: Node, act: Callable[[], None]) -> None:
+    def _later(self, node: Node, act: Callable[[], None], least: float = 0.0) -> None:
         """Do `act` when the disk is ready, unless the server crashes in the meantime."""
         rng, weather, life = self.rng, self.weather, node.life
-        duration = rng.uniform(0, weather.disk_delay_max)
+        duration = least + rng.uniform(0, weather.disk_delay_max)
 
         def unless_crashed(act: Callable[[], None]) -> Callable[[], None]:
             return lambda: act() if node.life == life and node.core is not None else None
@@ -286,8 +319,10 @@ class Simulator:
 
         self._later(node, written)
 
-    def _change_disk(self, node: Node, ticket: int, change: Callable[[], object]) -> None:
-        """Make a change that happens as a whole or not at all."""
+    def _change_disk(
+        self, node: Node, ticket: int, change: Callable[[], object], least: float = 0.0
+    ) -> None:
+        """Make a change that happens as a whole or not at all, and takes at least so long."""
         disk = node.disk
         disk.pending.append(change)
 
@@ -295,7 +330,7 @@ class Simulator:
             disk.pending.remove(change)
             self._complete(node, ticket, change())
 
-        self._later(node, changed)
+        self._later(node, changed, least)
 
     def _complete(self, node: Node, ticket: int, result: object = None) -> None:
         assert node.core is not None
@@ -320,8 +355,12 @@ class Simulator:
             case Compact():
                 self._change_disk(node, effect.ticket, lambda: disk.compact(effect.index))
             case ReadSnapshot():
-                chunk = disk.read_chunk(effect.snapshot, effect.offset, effect.size)
-                core.complete(effect.ticket, chunk)
+                read = partial(disk.read_chunk, effect.snapshot, effect.offset, effect.size)
+                if seconds := self.slow_reads.get(node.id):
+                    self.happened["slow read"] += 1
+                    self._later(node, lambda: self._complete(node, effect.ticket, read()), seconds)
+                else:
+                    core.complete(effect.ticket, read())
             case WriteSnapshot():
                 if effect.offset + len(effect.data) > self.limits.snapshot_size_max:
                     raise Violation("a snapshot grows without bound")
@@ -329,7 +368,10 @@ class Simulator:
                 def restore(state: State) -> None:
                     node.state, node.applied = state, effect.snapshot.index
 
-                self._change_disk(node, effect.ticket, lambda: disk.write_chunk(effect, restore))
+                seconds = self.slow_writes.get(node.id, 0.0)
+                self.happened["slow write"] += bool(seconds)
+                write = partial(disk.write_chunk, effect, restore)
+                self._change_disk(node, effect.ticket, write, seconds)
             case _:
                 raise AssertionError(effect)
 
@@ -520,7 +562,7 @@ class Simulator:
             self._crash_for_a_while(node)
 
     def _restart(self, node: Node) -> None:
-        if node.core is None and not node.buried:
+        if node.core is None and not node.buried and node.id not in self.absent:
             self.start(node)
 
     def _partition(self) -> None:
@@ -613,15 +655,28 @@ class Simulator:
         self.at(self.rng.uniform(0, 0.1), self.clients.impatient)
         self.at(0.2, self.misfortune)
         self.at(0.2, self.administrator)
+        if self.laggard is not None:
+            self.at(0.3, self._lag)
         self.run_until(seconds)
         self.stopped = True
         self.cuts.clear()
+        if self.laggard is not None:
+            others = [node for node in self.nodes.values() if node.id != self.laggard]
+            ahead = max(others, key=lambda node: node.disk.last_index)
+            self.absent = {node.id for node in others if node is not ahead}
+            for number in self.absent:
+                self.crash(self.nodes[number])
         for node in self.nodes.values():
             node.stalled = 0.0
             if self.falls and node.core is not None:
                 self.crash(node)
             self._restart(node)
         self._check_liveness()
+        if self.absent:
+            for number in self.absent:
+                self.start(self.nodes[number])
+            self.absent.clear()
+            self._check_liveness()
         self.clients.check(said for _, said in self.checker.committed.values())
         leader = self.followed_leader()
         assert leader is not None
@@ -631,6 +686,11 @@ class Simulator:
         key = find_violation(self.history)
         if key is not None:
             raise Violation(f"the history of {key!r} is not linearizable")
+
+    def _lag(self) -> None:
+        assert self.laggard is not None
+        self.absent = {self.laggard}
+        self.crash(self.nodes[self.laggard])
 
     def _check_liveness(self) -> None:
         """A leader within 10 election timeouts; then everything is applied everywhere."""
@@ -642,7 +702,7 @@ class Simulator:
         if not self.run_until(limit, lambda: self.followed_leader() is not None):
             raise Violation("no leader")
         # Entries of earlier terms are committed with one of the leader's own.
-        limit += 5
+        limit += 5 + self._slowness()
         call: Operation | None = None
         while call is None or call.end > self.now:
             leader = self.followed_leader()
@@ -656,6 +716,12 @@ class Simulator:
         limit = max(limit, self.now + TIMING.change_timeout_s / (1 - self.weather.skew))
         if not self.run_until(limit, self._may_change):
             raise Violation("a live leader's change does not end")
+
+    def _slowness(self) -> float:
+        """Seconds that slow disks take for a snapshot, and for another one that replaces it."""
+        seconds = max([*self.slow_writes.values(), *self.slow_reads.values()], default=0.0)
+        size = max(len(node.disk.image) for node in self.nodes.values())
+        return 2 * seconds * (2 + size // self.limits.chunk_size)
 
     def _may_change(self) -> bool:
         """Whether a change of membership could start."""
@@ -687,6 +753,7 @@ class Simulator:
         return all(
             self.nodes[one.server_id].applied == core.commit_index
             for one in core.configuration.servers
+            if one.server_id not in self.absent
         )
 
 
