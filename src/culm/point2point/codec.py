@@ -39,17 +39,14 @@ def decode_setup(data: bytes) -> tuple[Setup, int]:
 
     The first six bits are ignored.  Raises `culm.wire.errors.Truncated`.
     """
-    send_window, end = varu64.decode(data, 1)
-    receive_window, end = varu64.decode(data, end)
-    return (
-        Setup(
-            send_mode=Mode.GREEDY if data[0] & _SEND_GREEDILY else Mode.SAFE,
-            receive_mode=Mode.GREEDY if data[0] & _RECEIVE_GREEDILY else Mode.SAFE,
-            send_window_max=send_window,
-            receive_window_max=receive_window,
-        ),
-        end,
+    (send_window, receive_window), end = varu64.decode_many(data, 1, 2)
+    setup = Setup(
+        send_mode=Mode.GREEDY if data[0] & _SEND_GREEDILY else Mode.SAFE,
+        receive_mode=Mode.GREEDY if data[0] & _RECEIVE_GREEDILY else Mode.SAFE,
+        send_window_max=send_window,
+        receive_window_max=receive_window,
     )
+    return setup, end
 
 
 # Messages of the control channel.
@@ -148,32 +145,25 @@ def _encode_adjust(message: Adjust) -> bytes:
     flags, size = _encode_eagerness(message.eagerness)
     if message.allow_skipping:
         flags |= _ADJUST_SKIPPING
-    parts = [size]
-    for flag, name in ADJUST_NUMBERS:
-        number = getattr(message, name)
-        if number is not None:
-            flags |= flag
-            parts.append(varu64.encode(number))
-    return bytes([flags]) + varu64.encode(message.request_id) + b"".join(parts)
+    numbers = [(flag, getattr(message, name)) for flag, name in ADJUST_NUMBERS]
+    flags |= sum(flag for flag, number in numbers if number is not None)
+    appended = varu64.encode_many([number for _, number in numbers if number is not None])
+    return bytes([flags]) + varu64.encode(message.request_id) + size + appended
 
 
 def _decode_adjust(data: bytes, offset: int) -> tuple[Adjust, int]:
     flags = data[offset]
     request_id, offset = varu64.decode(data, offset + 1)
     eagerness, offset = _decode_eagerness(flags, data, offset)
-    numbers: dict[str, int] = {}
-    for flag, name in ADJUST_NUMBERS:
-        if flags & flag:
-            numbers[name], offset = varu64.decode(data, offset)
-    return (
-        Adjust(
-            request_id=request_id,
-            eagerness=eagerness,
-            allow_skipping=bool(flags & _ADJUST_SKIPPING),
-            **numbers,
-        ),
-        offset,
+    names = [name for flag, name in ADJUST_NUMBERS if flags & flag]
+    numbers, offset = varu64.decode_many(data, offset, len(names))
+    adjust = Adjust(
+        request_id=request_id,
+        eagerness=eagerness,
+        allow_skipping=bool(flags & _ADJUST_SKIPPING),
+        **dict(zip(names, numbers, strict=True)),
     )
+    return adjust, offset
 
 
 def _encode_cancel(message: Cancel) -> bytes:
@@ -191,81 +181,69 @@ def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[Cancel
     reason = CancelReason(data[offset])
     request_id, offset = varu64.decode(data, offset + 1)
     entry = seqnum = proof = None
-    match reason:
-        case CancelReason.HASH_MISMATCH:
-            with decoding(ErrorCode.BOGUS_PROOF):
+    with decoding(ErrorCode.BOGUS_PROOF):
+        match reason:
+            case CancelReason.HASH_MISMATCH:
                 entry, offset = decode_prefix(data, offset, family=family)
-        case CancelReason.END_OF_LOG:
-            seqnum, offset = varu64.decode(data, offset)
-        case CancelReason.FORK:
-            with decoding(ErrorCode.BOGUS_PROOF):
+            case CancelReason.END_OF_LOG:
+                seqnum, offset = varu64.decode(data, offset)
+            case CancelReason.FORK:
                 first, offset = decode_prefix(data, offset, family=family)
                 second, offset = decode_prefix(data, offset, family=family)
-            try:
                 proof = ForkProof(first, second)
-            except ValueError as error:
-                raise Violation(ErrorCode.BOGUS_PROOF, str(error)) from None
-        case _:
-            pass  # the others carry nothing more
-    return (
-        Cancel(request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof),
-        offset,
-    )
+            case _:
+                pass  # the others carry nothing more
+    cancel = Cancel(request_id=request_id, reason=reason, entry=entry, seqnum=seqnum, proof=proof)
+    return cancel, offset
 
 
 def _encode_propose(request_id: int, proposal: Proposal) -> bytes:
-    eagerness_flags, eagerness_size = _encode_eagerness(proposal.eagerness)
-    flags = _REQUEST | eagerness_flags
-    if len(proposal.log.author) != AUTHOR_SIZE:
-        raise ValueError(f"author of {len(proposal.log.author)} bytes, not {AUTHOR_SIZE}")
-    fixed = [
-        varu64.encode(request_id),
-        proposal.log.author,
-        varu64.encode(proposal.log.log_id),
-        varu64.encode(proposal.start),
-    ]
-    appended = [eagerness_size]
-    if proposal.lower_certpool is not None:
-        fixed.append(varu64.encode(proposal.lower_certpool))
-    fixed += [varu64.encode(proposal.size_min), varu64.encode(proposal.size_max)]
-    fixed.append(proposal.expected_hash or b"")
+    flags, eagerness_size = _encode_eagerness(proposal.eagerness)
+    flags |= _REQUEST | sum(flag for flag, name in _REQUEST_FLAGS if getattr(proposal, name))
+    log, lower, appended = proposal.log, proposal.lower_certpool, []
+    if len(log.author) != AUTHOR_SIZE:
+        raise ValueError(f"author of {len(log.author)} bytes, not {AUTHOR_SIZE}")
     if proposal.end is not None and proposal.upper_certpool is not None:
         flags |= REQUEST_FINITE
-        appended += [varu64.encode(proposal.end), varu64.encode(proposal.upper_certpool)]
+        appended += [proposal.end, proposal.upper_certpool]
     if proposal.start_offset is not None:
         flags |= REQUEST_OFFSET
-        appended.append(varu64.encode(proposal.start_offset))
-    flags |= sum(flag for flag, name in _REQUEST_FLAGS if getattr(proposal, name))
-    return bytes([flags]) + b"".join(fixed) + b"".join(appended)
+        appended.append(proposal.start_offset)
+    start = [log.log_id, proposal.start, *([] if lower is None else [lower])]
+    parts = (
+        bytes([flags]),
+        varu64.encode(request_id),
+        log.author,
+        varu64.encode_many([*start, proposal.size_min, proposal.size_max]),
+        proposal.expected_hash or b"",
+        eagerness_size,
+        varu64.encode_many(appended),
+    )
+    return b"".join(parts)
 
 
 def _decode_propose(data: bytes, offset: int, family: HashFamily) -> tuple[Propose, int]:
     flags = data[offset]
     request_id, offset = varu64.decode(data, offset + 1)
-    author = data[offset : offset + AUTHOR_SIZE]
-    if len(author) < AUTHOR_SIZE:
+    author, offset = data[offset : offset + AUTHOR_SIZE], offset + AUTHOR_SIZE
+    if offset > len(data):
         raise Truncated(len(data))
-    log_id, offset = varu64.decode(data, offset + AUTHOR_SIZE)
-    start, offset = varu64.decode(data, offset)
-    lower_certpool = expected_hash = start_offset = end = upper_certpool = None
-    if not flags & REQUEST_OFFSET:
-        lower_certpool, offset = varu64.decode(data, offset)
-    size_min, offset = varu64.decode(data, offset)
-    size_max, offset = varu64.decode(data, offset)
-    if lower_certpool != 1:
+    count = 4 if flags & REQUEST_OFFSET else 5
+    (log_id, start, *lower, size_min, size_max), offset = varu64.decode_many(data, offset, count)
+    expected_hash = start_offset = end = upper_certpool = None
+    if lower != [1]:
         with decoding(ErrorCode.BAD_HASH):
             expected_hash, offset = family.decode(data, offset)
     eagerness, offset = _decode_eagerness(flags, data, offset)
     assert eagerness is not None
     if flags & REQUEST_FINITE:
-        end, offset = varu64.decode(data, offset)
-        upper_certpool, offset = varu64.decode(data, offset)
+        (end, upper_certpool), offset = varu64.decode_many(data, offset, 2)
     if flags & REQUEST_OFFSET:
         start_offset, offset = varu64.decode(data, offset)
     proposal = Proposal(
         log=LogKey(author, log_id),
         start=start,
-        lower_certpool=lower_certpool,
+        lower_certpool=lower[0] if lower else None,
         expected_hash=expected_hash,
         eagerness=eagerness,
         end=end,
@@ -299,19 +277,12 @@ class PacketType(IntEnum):
     METADATA_END_OF_LOG = 129
 
 
-# How many VarU64s follow the first byte.
+# How many VarU64s follow the first byte, but for metadata.
 NUMBERS: dict[int, int] = {
-    PacketType.SWITCH: 1,
-    PacketType.NOTIFY_ONE: 0,
-    PacketType.NOTIFY: 1,
-    PacketType.SKIP_TOO_SMALL: 0,
-    PacketType.SKIP_TOO_LARGE: 0,
-    PacketType.SKIP_UNAVAILABLE: 0,
-    PacketType.JUMP: 1,
-    PacketType.RAW: 1,
+    **dict.fromkeys((each for each in PacketType if each < PacketType.METADATA), 0),
+    **dict.fromkeys((PacketType.SWITCH, PacketType.NOTIFY, PacketType.JUMP), 1),
+    **dict.fromkeys((PacketType.RAW, PacketType.CANCELLED), 1),
     PacketType.COMPRESSED: 2,
-    PacketType.APOLOGY: 0,
-    PacketType.CANCELLED: 1,
 }
 
 

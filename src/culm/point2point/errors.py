@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from culm.machine import ProtocolError, ProtocolErrorCode
-from culm.wire.errors import DecodeError, Truncated
+from culm.wire.errors import Truncated
 
 
 class ErrorCode(ProtocolErrorCode):
@@ -89,5 +89,5 @@ def decoding(code: ErrorCode) -> Generator[None]:
         yield
     except Truncated:
         raise
-    except DecodeError as error:
+    except ValueError as error:  # a `DecodeError`, or of values that do not go together
         raise Violation(code, str(error)) from None
