@@ -20,7 +20,8 @@ from culm.point2point import (
     RequestState,
     State,
 )
-from culm.point2point.direction import Direction, Intake, Last
+from culm.point2point.direction import Direction, Last
+from culm.point2point.handles import Intake
 from culm.point2point.pieces import Bounds
 
 
@@ -102,8 +103,8 @@ def request_as_it_is(request: Request) -> RequestSnapshot:
         ours=request.ours,
         state=request.life,
         unanswered=request.unanswered,
-        intake=request.incoming.intake,
-        marked=request.incoming.marked,
+        intake=request.intake,
+        marked=request.marked,
         incoming=direction_as_it_is(request.incoming),
         outgoing=direction_as_it_is(request.outgoing),
     )

@@ -54,7 +54,7 @@ def ranges(draw: st.DrawFn) -> PieceRange:
 
 
 def tightened(range_: PieceRange, end: int | None, upper_certpool: int | None) -> PieceRange:
-    return range_.bounded(range_.bounds.tightened(end, upper_certpool))
+    return PieceRange(range_.proposal, range_.bounds.tightened(end, upper_certpool))
 
 
 def listed(range_: PieceRange) -> list[tuple[int, int]]:
@@ -87,7 +87,7 @@ def test_index_after_counts_the_pieces_up_to_any_place(
 def test_tightening_takes_the_smaller_numbers(
     range_: PieceRange, end: int | None, upper: int | None
 ) -> None:
-    assume(end is None or end >= range_.start)
+    assume(end is None or end >= range_.proposal.start)
     new = tightened(range_, end, upper)
     assert new.end == min((n for n in (range_.end, end) if n is not None), default=None)
     uppers = (range_.upper_certpool, upper)
@@ -103,7 +103,7 @@ def test_tightening_takes_the_smaller_numbers(
 def test_a_cursor_keeps_its_place_in_a_smaller_range(data: st.DataObject) -> None:
     range_ = data.draw(ranges())
     index = data.draw(places(range_))
-    end = data.draw(st.integers(range_.start, 45))
+    end = data.draw(st.integers(range_.proposal.start, 45))
     cursor = Cursor(range_, index)
     if cursor.piece is not None and cursor.piece.part is Part.PAYLOAD:
         cursor.offset += data.draw(st.integers(0, 5))
@@ -112,7 +112,7 @@ def test_a_cursor_keeps_its_place_in_a_smaller_range(data: st.DataObject) -> Non
     last = listed(range_)[index - 1] if index else None
     assert moved.index == index_after(twin, last)
     assert moved.piece == (twin[moved.index] if moved.index < len(twin) else None)
-    starts_here = moved.piece == (range_.start, PAYLOAD)
+    starts_here = moved.piece == (range_.proposal.start, PAYLOAD)
     start = (range_.proposal.start_offset or 0) if starts_here else 0
     assert moved.offset == (cursor.offset if moved.piece == cursor.piece else start)
 
@@ -120,7 +120,7 @@ def test_a_cursor_keeps_its_place_in_a_smaller_range(data: st.DataObject) -> Non
 @given(st.data())
 def test_behind_is_what_the_other_has_passed(data: st.DataObject) -> None:
     range_ = data.draw(ranges())
-    other_range = tightened(range_, data.draw(st.integers(range_.start, 45)), None)
+    other_range = tightened(range_, data.draw(st.integers(range_.proposal.start, 45)), None)
     index = data.draw(places(range_))
     ahead = data.draw(places(other_range))
     last = listed(other_range)[ahead - 1] if ahead else None
@@ -146,7 +146,7 @@ def test_places_are_in_order_whatever_the_range(data: st.DataObject) -> None:
 @given(ranges())
 def test_a_range_begins_at_its_offset_and_nowhere_else(range_: PieceRange) -> None:
     for index, piece in enumerate(listed(range_)[:20]):
-        starts_here = piece == (range_.start, PAYLOAD)
+        starts_here = piece == (range_.proposal.start, PAYLOAD)
         expected = range_.proposal.start_offset or 0
         assert Cursor(range_, index).offset == (expected if starts_here else 0)
 

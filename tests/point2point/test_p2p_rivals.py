@@ -13,7 +13,7 @@ from culm.bymux import Connection as Mux
 from culm.bymux import InitialState, InitialStream, Role
 from culm.point2point import Limits, Proposal
 from culm.point2point.channels import Output
-from culm.point2point.control import RequestTable
+from culm.point2point.control import ControlChannel
 from culm.wire.multihash import YAMF
 from culm.wire.varu64 import MAX
 
@@ -57,7 +57,7 @@ def _seqnum(rng: Random, top: int) -> int:
     )
 
 
-def table(role: Role) -> RequestTable:
+def channel(role: Role) -> ControlChannel:
     streams = {0: InitialStream(), 1: InitialStream()}
     mux = Mux(role=role, initial=InitialState(streams=streams, creation_closed=True))
     output = Output(
@@ -67,7 +67,7 @@ def table(role: Role) -> RequestTable:
         limits=Limits(),
         trusts_caller=False,
     )
-    return RequestTable(role=role, output=output)
+    return ControlChannel(role=role, output=output)
 
 
 @pytest.mark.parametrize("role", list(Role))
@@ -76,13 +76,13 @@ def test_who_loses_to_whom(top: int, role: Role) -> None:
     for seed in range(20):
         rng = Random(seed)
         logs = [LogKey(bytes(32), n) for n in range(rng.choice((1, 2)))]
-        requests, twin = table(role), Twin()
+        control, twin = channel(role), Twin()
         for number in range(150):
             if twin.made and rng.random() < 0.3:
                 answered = rng.choice(twin.made)
                 twin.made.remove(answered)
-                requests.by_id[answered.request_id].answer()
-                requests.by_id[answered.request_id].answer()  # to no effect
+                control.requests[answered.request_id].answer()
+                control.requests[answered.request_id].answer()  # to no effect
             start, width = _seqnum(rng, top), rng.choice((0, 1, top // 9, top))
             end = None if rng.random() < 0.2 else min(MAX, start + width)
             proposal = Proposal(
@@ -97,13 +97,13 @@ def test_who_loses_to_whom(top: int, role: Role) -> None:
             told: list[tuple[int, int]] = []
             expected = list(twin.overlaps(new))
             ours = new.request_id % 2 == role
-            request = requests.open(new.request_id, new.proposal, ours=ours)
-            for loser, winner in requests.overlaps(request):
+            request = control.open(new.request_id, new.proposal, ours=ours)
+            for loser, winner in control.overlaps(request):
                 told.append((loser.request_id, winner.request_id))
-                requests.drop(loser)
+                control.drop(loser)
             assert told == expected, seed
             twin.made.append(new)
             lost = {loser for loser, _ in expected}
             twin.made = [each for each in twin.made if each.request_id not in lost]
-            assert all(requests.by_id[each.request_id].unanswered for each in twin.made)
-            assert not lost & set(requests.by_id)
+            assert all(control.requests[each.request_id].unanswered for each in twin.made)
+            assert not lost & set(control.requests)

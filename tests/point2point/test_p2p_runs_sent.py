@@ -50,7 +50,6 @@ from culm.point2point import (
     Setup,
     State,
 )
-from culm.point2point.channels import write_run
 from culm.testing.link import whole
 from culm.wire.multihash import YAMF, YASMF
 
@@ -327,11 +326,7 @@ def test_it_stops_before_what_forks_what_is_known(by_us: bool, wrong: int, count
     forked = request.outgoing if by_us else request.incoming
     forked.links[wrong] = FORK[wrong].entry.hash()
     assert {lipmaa(n) for n in range(6, 15)} & {1, 2, 3, 4, 5} == {4, 5}
-    stored = rows(6, 14)
-    _, hashes = write_run(
-        KEY, request.outgoing, stored, compress=lambda _: None, family=YAMF, size_max=1 << 16
-    )
-    assert len(hashes) == count
+    assert request.send_entries(rows(6, 14)) == count
 
 
 def test_the_first_entry_is_left_to_the_pieces_if_the_one_before_is_not_known() -> None:

@@ -58,7 +58,7 @@ from culm.point2point import (
 )
 from culm.point2point.direction import Direction
 from culm.point2point.messages import Demand
-from culm.point2point.pieces import PieceRange
+from culm.point2point.pieces import Candidates, PieceRange
 from culm.wire.multihash import YAMF
 
 SIGNING_KEY = SigningKey(b"\7" * 32)
@@ -493,7 +493,7 @@ def test_of_entries_that_were_sent_now_and_then_only_the_last_are_remembered(
     in_runs: bool,
 ) -> None:
     range_ = PieceRange(proposal())
-    sent, received = Direction(range_, Demand()), Direction(range_, Demand())
+    sent, received = (Direction(Candidates(range_, Demand())) for _ in range(2))
     sent.face(received)
     received.face(sent)
     received.candidates.advance(range_.count)  # so that any piece may be passed over

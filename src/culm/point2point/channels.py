@@ -8,7 +8,7 @@ the log, ...) is sent and received piece by piece; a run means the same as its p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
 from typing import Any, NamedTuple
@@ -69,8 +69,10 @@ class Output:
         self.family = family
         self.limits = limits
         self.trusts_caller = trusts_caller
+        self.session: Negotiated | None = None
         self.is_safe = True  # only verified data may be sent
         self.over = False
+        """It is too late for any verb: we say goodbye, or the connection has ended."""
         self.refuses = False
         self.queued_total = 0
         """Bytes ever put on the data channel."""
@@ -87,7 +89,7 @@ class Output:
         self._raw_left = 0
 
     def establish(self, session: Negotiated) -> None:
-        self.is_safe = session.send_mode is Mode.SAFE
+        self.session, self.is_safe = session, session.send_mode is Mode.SAFE
         if session.compression_window:
             self._compressor = Compressor(session.compression_window)
 
@@ -196,6 +198,65 @@ class Output:
         self._raw_run = 0
         # One that is packed too well begins with elements of length zero.
         return bytes(max(0, -(-size // INFLATION_FACTOR) - len(packed))) + packed
+
+    def packets(self, data: memoryview, *, compress: bool) -> Iterator[Buffer]:
+        """The payload packets of `data`, each within the limit, in pieces."""
+        size_max = self.limits.packet_size_max
+        for start in range(0, len(data) or 1, size_max):
+            part = data[start : start + size_max] if len(data) > size_max else data
+            yield from self._packet(varu64.encode(len(part)), part, compress=compress)
+
+    def _packet(self, size: bytes, data: Buffer, *, compress: bool = True) -> tuple[Buffer, ...]:
+        packed = self.compressed(data) if compress else None
+        if packed is None:
+            return _RAW, size, data
+        return _COMPRESSED, size, varu64.encode(len(packed)), packed
+
+    def run(
+        self, log: LogKey, outgoing: Direction, stored: Iterable[StoredEntry]
+    ) -> tuple[Sequence[Buffer], dict[int, bytes]]:
+        """The packets of the first of `stored`, as many as make about a packet, and their hashes.
+
+        There are none if something stands in the way: a link, say, to an entry other than the one
+        that the request knows.
+        """
+        sent, received = outgoing.links, outgoing.other.links
+        due, size_max = outgoing.run_due(), self.limits.packet_size_max
+        if due is None or any(seqnum >= due.seqnum for seqnum in (*sent, *received)):
+            return (), {}
+        chosen = kernel.choose(
+            stored,
+            log.author + varu64.encode(log.log_id),
+            due.seqnum,
+            due.count_max,
+            due.size_min,
+            min(due.size_max, size_max),
+            size_max,
+            sent,
+            received,
+            self.family.encoded_size,
+        )
+        packets: list[Buffer] = []
+        for _, metadata, size, payload in chosen:
+            packets.append(metadata)
+            packets += self._packet(size, payload)
+        hashes = (each[0] for each in chosen)
+        return _pieces_of(packets), dict(zip(count(due.seqnum), hashes, strict=False))
+
+
+def _pieces_of(packets: Sequence[Buffer]) -> Sequence[Buffer]:
+    """The bytes in few pieces, without a copy of large payloads."""
+    if not packets or max(map(len, packets)) < _APART_SIZE_MIN:
+        return (b"".join(packets),)
+    pieces: list[Buffer] = []
+    small: list[Buffer] = []
+    for packet in packets:
+        if len(packet) < _APART_SIZE_MIN:
+            small.append(packet)
+        else:
+            pieces += b"".join(small), packet
+            small.clear()
+    return (*pieces, b"".join(small)) if small else pieces
 
 
 class PayloadBody:
@@ -319,14 +380,6 @@ class RunVerifier(NamedTuple):
     ask: Ask
 
 
-class _RunFault(NamedTuple):
-    """A fault in the entry that is the next `size` bytes, of a request."""
-
-    violation: Violation
-    incoming: Incoming
-    size: int
-
-
 @dataclass(slots=True)
 class _ReadRun:
     """A run that has been read, and whose signatures have yet to be verified.
@@ -369,8 +422,8 @@ class RunReader:
         family: HashFamily,
         verifier: RunVerifier | None,
     ) -> None:
-        self.fault: _RunFault | None = None
-        """The fault found after the last run."""
+        self.fault: tuple[Violation, int] | None = None
+        """The fault in the entry after the last run, and the size of that in bytes."""
         self._count_max = _COUNT_MIN  # how many entries are read at a time
         self._inbox = inbox
         self._body = body
@@ -400,15 +453,15 @@ class RunReader:
     def forget(self) -> None:
         self._run = None
 
-    def check(self) -> None:
-        """Raise the fault after the last run, or pass over it if that is wanted by now."""
-        fault, self.fault = self.fault, None
-        if fault is None:
+    def check(self, *, discarding: bool) -> None:
+        """Raise the fault after the last run, unless its request is `discarding` by now."""
+        if self.fault is None:
             return
-        history_is_good = fault.violation.code is ErrorCode.INVALID_DATA
-        if not fault.incoming.discarding or (self._body.wanted and not history_is_good):
-            raise fault.violation
-        self._inbox.consume(fault.size)
+        (violation, size), self.fault = self.fault, None
+        history_is_good = violation.code is ErrorCode.INVALID_DATA
+        if not discarding or (self._body.wanted and not history_is_good):
+            raise violation
+        self._inbox.consume(size)
 
     def take(self, log: LogKey, incoming: Incoming) -> tuple[NewEntry, ...]:
         """Take the received entries of a run, verified.
@@ -435,7 +488,7 @@ class RunReader:
             self._count_max *= 2
         end = records[len(entries) - 1][-1] if entries else 0
         if violation is not None:
-            self.fault = _RunFault(violation, incoming, records[len(entries)][-1] - end)
+            self.fault = violation, records[len(entries)][-1] - end
         if entries:
             self._inbox.consume(end)
             incoming.take_run({read[0]: read[7] for read in records[: len(entries)]})
@@ -491,59 +544,3 @@ class RunReader:
                 break
             entries.append(NewEntry(entry, payload))
         return entries, None
-
-
-def write_run(
-    log: LogKey,
-    outgoing: Direction,
-    stored: Iterable[StoredEntry],
-    *,
-    compress: Callable[[bytes], bytes | None],
-    family: HashFamily,
-    size_max: int,
-) -> tuple[Sequence[bytes], dict[int, bytes]]:
-    """The packets of the first of `stored`, about `size_max` bytes, and their hashes.
-
-    There are none if something stands in the way: a link, say, to an entry other than the one that
-    the request knows.  `compress` is called only for payloads that are sent.
-    """
-    sent, received = outgoing.links, outgoing.other.links
-    due = outgoing.run_due()
-    if due is None or any(seqnum >= due.seqnum for seqnum in (*sent, *received)):
-        return (), {}
-    chosen = kernel.choose(
-        stored,
-        log.author + varu64.encode(log.log_id),
-        due.seqnum,
-        due.count_max,
-        due.size_min,
-        min(due.size_max, size_max),
-        size_max,
-        sent,
-        received,
-        family.encoded_size,
-    )
-    packets: list[bytes] = []
-    for _, metadata, size, payload in chosen:
-        packed = compress(payload)
-        if packed is None:
-            packets += metadata, _RAW, size, payload
-        else:
-            packets += metadata, _COMPRESSED, size, varu64.encode(len(packed)), packed
-    hashes = (each[0] for each in chosen)
-    return _pieces_of(packets), dict(zip(count(due.seqnum), hashes, strict=False))
-
-
-def _pieces_of(packets: Sequence[bytes]) -> Sequence[bytes]:
-    """The bytes in few pieces, without a copy of large payloads."""
-    if not packets or max(map(len, packets)) < _APART_SIZE_MIN:
-        return (b"".join(packets),)
-    pieces: list[bytes] = []
-    small: list[bytes] = []
-    for packet in packets:
-        if len(packet) < _APART_SIZE_MIN:
-            small.append(packet)
-        else:
-            pieces += b"".join(small), packet
-            small.clear()
-    return (*pieces, b"".join(small)) if small else pieces

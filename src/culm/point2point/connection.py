@@ -1,21 +1,22 @@
-"""The wire machine: setup, multiplexer, and the two channels."""
+"""The wire machine: setup, multiplexer, the two channels, and patience with the peer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from culm.arguments import check_type
 from culm.bamboo.verify import PayloadVerifier
-from culm.buffer import Buffer, check_size_max, is_large
+from culm.buffer import Buffer, Outbox, check_size_max, is_large
 from culm.bymux import INFINITE, InitialState, InitialStream, Role, StopReadReceived, StreamData
 from culm.bymux import Connection as Mux
 from culm.bymux import ConnectionEvent as MuxEvent
 from culm.bymux import ErrorCode as MuxErrorCode
 from culm.bymux import Limits as MuxLimits
 from culm.bymux.packets import HEADER_SIZE_MAX
-from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase
+from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase, check_time
 from culm.point2point.channels import Output, RunVerifier
 from culm.point2point.codec import decode_setup, encode_setup
 from culm.point2point.control import ControlChannel
@@ -25,8 +26,9 @@ from culm.point2point.handles import Openable, Request, check_knowledge, local
 from culm.point2point.limits import Limits, Timing
 from culm.point2point.messages import Negotiated, Proposal, Setup
 from culm.point2point.receiving import DataReceiver
-from culm.point2point.states import State
-from culm.point2point.timeouts import Timeouts
+from culm.point2point.states import RequestState, State
+from culm.replication import Debts, Liveness
+from culm.timers import earliest
 from culm.wire.errors import Truncated
 from culm.wire.multihash import YAMF, HashFamily
 
@@ -57,6 +59,148 @@ _DEFAULT_TIMING: Final = Timing()
 _DEFAULT_SETUP: Final = Setup()
 
 
+class Debt(Enum):
+    """Debts that the peer may have."""
+
+    ANSWER = "a confirmation of our proposal, or a cancel"
+    DATA = "the rest of a range that has an end, or of an entry"
+    CANCELLATION = "its two messages of the cancellation of a request"
+    GOODBYE = "its part in closing the connection"
+    TAKING = "credit for, or the taking of, data that it has asked for"
+
+
+class Owed(NamedTuple):
+    """A debt, and the request that it belongs to, unless it is the connection's.
+
+    `paid`: the part that has been paid, of a debt that is paid bit by bit.
+    """
+
+    debt: Debt
+    request: Request | None = None
+    paid: int = 0
+
+
+class Timeouts:
+    """Signs of life (`Liveness`) and debts (`Debts`) of the peer, and their consequences.
+
+    A peer that sends must also take, and the other way round: each direction has its own
+    `Debts`.
+    """
+
+    def __init__(
+        self, timing: Timing, output: Output, control: ControlChannel, receiver: DataReceiver
+    ) -> None:
+        self._output, self._requests, self._receiver = output, control.requests, receiver
+        self._liveness = Liveness(
+            idle_timeout_s=timing.idle_timeout_s, keepalive_s=timing.keepalive_s
+        )
+        self._sending = Debts[int | None, Owed](timing.progress_max_s, is_paid=_is_paid)
+        self._taking = Debts[int | None, Owed](timing.progress_max_s, is_paid=_is_paid)
+        self._brought = 0  # bytes that the receiver has had at a look
+        self._taken_total = 0  # bytes
+
+    def heard(self) -> None:
+        self._liveness.heard()
+
+    def taken(self, size: int) -> None:
+        self._taken_total += size
+        self._liveness.taken()
+
+    def excuse(self) -> None:
+        """The peer could not go on because of us."""
+        self._liveness.heard()
+        self._sending.moved()
+        self._taking.moved()
+
+    def deadline(self) -> float | None:
+        deadlines = [self._liveness.deadline(self._is_inside())]
+        if not self._is_idle():
+            deadlines.append(self._sending.deadline())
+        if self._is_waited_for():
+            deadlines.append(self._taking.deadline())
+        return earliest(*deadlines)
+
+    def advance(self, now: float) -> bool:
+        """Tell the time; returns whether to ask the peer for a sign of life.
+
+        Raises `LocalProtocolError` (``NOT_A_TIME``, ``TIME_WENT_BACK``).
+        """
+        check_time(now, self._liveness.now)
+        self._sending.advance(now, idle=self._is_idle())
+        self._taking.advance(now, idle=not self._is_waited_for())
+        return self._liveness.advance(now, self._is_inside())
+
+    def stalled(self) -> list[Request]:
+        """The requests to be given up.  Raises `Violation` if that is not enough."""
+        if self._liveness.now is None:
+            return []  # the time was never told
+        if self._liveness.is_over(self._is_inside()):
+            raise Violation(ErrorCode.PEER_SILENT)
+        if self._receiver.brought > self._brought and not self._output.over:
+            self._sending.moved()
+        self._brought = max(self._brought, self._receiver.brought)
+        requests: dict[int, Request] = {}  # one may be stalled both ways
+        owed, taken = self._sending.stalled(self._owed), self._taking.stalled(self._taken)
+        for debt, request, _ in owed + taken:
+            if request is None or debt is Debt.CANCELLATION:
+                raise Violation(ErrorCode.PEER_STALLED, debt.value)
+            requests[request.request_id] = request
+        return list(requests.values())
+
+    def _owed(self) -> dict[int | None, Owed]:
+        if self._output.over:
+            return {None: Owed(Debt.GOODBYE, paid=self._taken_total)}
+        debts = ((_debt_of(each, self._receiver), each) for each in self._requests.values())
+        return {each.request_id: Owed(debt, each) for debt, each in debts if debt is not None}
+
+    def _taken(self) -> dict[int | None, Owed]:
+        """Data that it does not take: by request, or of the connection if none has any waiting."""
+        if not self._is_waited_for():
+            return {}
+        flushed = self._output.flushed_total
+        waiting = [
+            each
+            for each in self._requests.values()
+            if each.life is RequestState.CONFIRMED and each.sent_until > flushed
+        ]
+        if not waiting:
+            return {None: Owed(Debt.TAKING, paid=flushed)}
+        return {each.request_id: Owed(Debt.TAKING, each, flushed) for each in waiting}
+
+    def _is_waited_for(self) -> bool:
+        return self._output.unsent_size > 0 and not self._output.over
+
+    def _is_idle(self) -> bool:
+        return not (self._requests or self._output.over)
+
+    def _is_inside(self) -> bool:
+        return self._output.session is None or self._receiver.inside
+
+
+def _debt_of(request: Request, receiver: DataReceiver) -> Debt | None:
+    """The peer's debt for a request, unless it waits for something itself.
+
+    A range without an end is never owed: there may be nothing new in that log for years.
+    """
+    state, incoming = request.life, request.incoming
+    if state is RequestState.PROPOSED_BY_US:
+        return Debt.ANSWER
+    if state in (RequestState.CANCELLING, RequestState.CANCELLED):
+        return Debt.CANCELLATION
+    if state is RequestState.CONFIRMED and not request.discarding:
+        demand, cursor = incoming.demand, incoming.cursor
+        asked = request.ours and demand is not None and demand.eagerness.wants_metadata
+        unfinished = cursor.range.end is not None and cursor.piece is not None
+        begun = receiver.is_inside(request) or incoming.owes_payload()
+        return Debt.DATA if (asked and unfinished) or begun else None
+    return None
+
+
+def _is_paid(before: Owed, now: Owed | None) -> bool:
+    """Whether a debt is paid, or part of it; a cancellation is owed until it is over."""
+    return now is None or (now != before and now.debt is not Debt.CANCELLATION)
+
+
 def _room(size_max: int | None) -> int | None:
     """Bytes of data to put into Writes when `size_max` bytes can be taken.
 
@@ -73,23 +217,12 @@ def room_beside(pieces: Sequence[Buffer], size_max: int) -> int:
     return 0 if left < _ROOM_MIN or is_large(pieces[-1]) else left
 
 
-def _mux_limits(limits: Limits) -> MuxLimits:
-    piece_size_max = min(limits.packet_size_max, _PIECE_SIZE_MAX) + _SETUP_SIZE_MAX
-    return MuxLimits(
-        write_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
-        piece_size_max=piece_size_max,
-        receive_buffer_max=2 * piece_size_max + limits.data_window_max,
-        answers_max=_ANSWERS_MAX,
-    )
-
-
 def _close_with(closed: Closed) -> Closed:
     error = closed.error
     if error is None:
         return closed
-    if error.code in _EOF_CODES:
-        raise RemoteProtocolError(ErrorCode.UNEXPECTED_EOF, str(error))
-    raise RemoteProtocolError(ErrorCode.MUX_VIOLATION, str(error))
+    code = ErrorCode.UNEXPECTED_EOF if error.code in _EOF_CODES else ErrorCode.MUX_VIOLATION
+    raise RemoteProtocolError(code, str(error))
 
 
 class Connection(StreamBase[ConnectionEvent], Openable):
@@ -141,13 +274,18 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         check_type("timing", timing, Timing)
         check_type("family", family, HashFamily)
         check_type("verifier", verifier, RunVerifier, type(None))
-        mux_limits = _mux_limits(limits)
+        piece_size_max = min(limits.packet_size_max, _PIECE_SIZE_MAX) + _SETUP_SIZE_MAX
+        mux_limits = MuxLimits(
+            write_size_max=limits.packet_size_max + _SETUP_SIZE_MAX,
+            piece_size_max=piece_size_max,
+            receive_buffer_max=2 * piece_size_max + limits.data_window_max,
+            answers_max=_ANSWERS_MAX,
+        )
         super().__init__(receive_max=mux_limits.receive_buffer_max)
         self._limits = limits
         self._setup = setup.within(limits.compression_window_max)
         self._in_runs = in_runs
-        self._session: Negotiated | None = None
-        self._apart: Buffer = b""  # a large piece, the next to leave
+        self._apart = Outbox()  # a large piece, the next to leave
         self._mux = Mux(role=role, limits=mux_limits, initial=_INITIAL, as_it_comes=in_runs)
         self._control_stream = self._mux.stream(_CONTROL)
         self._data_stream = self._mux.stream(_DATA)
@@ -162,7 +300,7 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         self._receiver = DataReceiver(
             output=output, control=self._control, in_runs=in_runs, verifier=verifier
         )
-        self._timeouts = Timeouts(timing, output, self._control.requests.by_id, self._receiver)
+        self._timeouts = Timeouts(timing, output, self._control, self._receiver)
         self._outbox.append(encode_setup(self._setup))
         self._control.grant(limits.requests_max)
         self._data_stream.set_window(limits.data_window_max)
@@ -175,17 +313,17 @@ class Connection(StreamBase[ConnectionEvent], Openable):
             return State.CLOSED
         if self._closing:
             return State.CLOSING
-        return State.SETUP if self._session is None else State.ESTABLISHED
+        return State.SETUP if self.session is None else State.ESTABLISHED
 
     @property
     def session(self) -> Negotiated | None:
         """The negotiated modes and windows; ``None`` before the peer's setup has arrived."""
-        return self._session
+        return self._output.session
 
     @property
     def requests(self) -> Mapping[int, Request]:
         """The requests that are not over, by id."""
-        return MappingProxyType(self._control.requests.by_id)
+        return MappingProxyType(self._control.requests)
 
     @property
     def proposal_credit(self) -> int:
@@ -205,12 +343,12 @@ class Connection(StreamBase[ConnectionEvent], Openable):
     @property
     def unsent_size(self) -> int:
         """Bytes of data that wait for `data_to_send`, or for the peer's credit."""
-        return self._output.unsent_size + len(self._apart)
+        return self._output.unsent_size + self._apart.size
 
     @property
     def taken_size(self) -> int:
         """Bytes of data that have left, with `data_to_send`, since the connection began."""
-        return self._output.flushed_total - len(self._apart)
+        return self._output.flushed_total - self._apart.size
 
     @property
     def send_credit(self) -> int:
@@ -252,7 +390,7 @@ class Connection(StreamBase[ConnectionEvent], Openable):
 
     def request(self, request_id: int) -> Request:
         """One of them; raises `LocalProtocolError` (``UNKNOWN_REQUEST``)."""
-        request = self._control.requests.by_id.get(request_id)
+        request = self._control.requests.get(request_id)
         if request is None:
             raise LocalProtocolError(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
         return request
@@ -268,7 +406,7 @@ class Connection(StreamBase[ConnectionEvent], Openable):
 
     def read_size(self) -> int:
         owed = self._control_stream.unsent_size + self._output.unsent_markers_size
-        if owed > _OWED_SIZE_MAX + _REQUEST_SIZE_MAX * len(self._control.requests.by_id):
+        if owed > _OWED_SIZE_MAX + _REQUEST_SIZE_MAX * len(self._control.requests):
             return 0  # the peer makes us answer, but does not take the answers
         return max(0, min(super().read_size(), self._mux.read_size() - self._inbox.size))
 
@@ -278,7 +416,7 @@ class Connection(StreamBase[ConnectionEvent], Openable):
 
     def receive_eof(self) -> None:
         super().receive_eof()
-        if self._session is not None:
+        if self.session is not None:
             self._feed_mux()
             self._mux.receive_eof()
 
@@ -289,7 +427,7 @@ class Connection(StreamBase[ConnectionEvent], Openable):
     def joined(self, pieces: list[Buffer], size_max: int | None) -> bytes:
         """The bytes to send now of `pieces` that have been taken: a large one goes by itself."""
         if size_max is not None and len(pieces) > 1 and is_large(pieces[-1]):
-            self._apart = pieces.pop()
+            self._apart.append(pieces.pop())
         return b"".join(pieces)
 
     def pieces_to_send(self, size_max: int | None = None) -> list[Buffer]:
@@ -300,8 +438,8 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         while left is None or left > 0:
             if self._outbox.size:
                 more = self._outbox.take_pieces(left)
-            elif self._apart:
-                more = [self._take_apart(left)]
+            elif self._apart.size:
+                more = self._apart.take_pieces(left)
             else:
                 if not self._control_stream.unsent_size:
                     self._output.feed(_room(left))
@@ -314,12 +452,6 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         if pieces:
             self._timeouts.taken(sum(map(len, pieces)))
         return pieces
-
-    def _take_apart(self, size_max: int | None) -> Buffer:
-        apart, self._apart = self._apart, b""
-        if size_max is not None and size_max < len(apart):
-            apart, self._apart = memoryview(apart)[:size_max], memoryview(apart)[size_max:]
-        return apart
 
     # Time.
 
@@ -354,14 +486,12 @@ class Connection(StreamBase[ConnectionEvent], Openable):
     def _step_inside(self) -> ConnectionEvent | None:
         while True:
             event = self._control.next_event()
+            if event is None and self._output.session is None:
+                event = self._take_setup()
+                if event is None:
+                    break
             if event is not None:
                 return event
-            if self._session is None:
-                event = self._take_setup()
-                if event is not None:
-                    return event
-                if self._session is None:
-                    break
             if self._control.step():
                 continue
             event = self._receiver.step()
@@ -392,14 +522,14 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         except Truncated:
             return None
         self._inbox.consume(size)
-        self._session = Negotiated.derive(self._setup, theirs)
-        self._output.establish(self._session)
-        self._receiver.establish(self._session)
-        self._timeouts.established()
+        session = Negotiated.derive(self._setup, theirs)
+        self._output.establish(session)
+        self._receiver.establish(session)
+        self._timeouts.heard()
         if self._eof:
             self._feed_mux()
             self._mux.receive_eof()
-        return Established(session=self._session)
+        return Established(session=session)
 
     def _gather(self) -> bool:
         """Take more of a Write that has come in part; returns whether there was any."""
@@ -428,21 +558,20 @@ class Connection(StreamBase[ConnectionEvent], Openable):
             super().close()  # the peer takes nothing more: it is saying goodbye
 
     def _step_eof(self) -> ConnectionEvent | None:
-        if self._session is None:
+        if self.session is None:
             raise RemoteProtocolError(ErrorCode.UNEXPECTED_EOF, "before the end of the setup")
         return None
 
     def close(self) -> None:
         """Say goodbye; anything the peer still sends until `Closed` is ignored."""
-        for request in self._control.requests.by_id.values():
-            request.incoming.discard()
+        for request in self._control.requests.values():
+            request.pass_over()
         self._receiver.want_no_more()
         super().close()
 
     def _goodbye(self) -> None:
         self._output.feed(None)
         self._output.end()
-        self._timeouts.say_goodbye()
         self._mux.close()
 
     def _ended(self, error: RemoteProtocolError | None) -> None:

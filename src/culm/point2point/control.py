@@ -21,20 +21,27 @@ from culm.wire.errors import Truncated
 from culm.wire.varu64 import MAX
 
 
-class RequestTable:
-    """The requests that have not ended, by id.
+class ControlChannel:
+    """The state of the control channel: proposal credit, and the requests that have not ended.
 
     Ids of the proactive endpoint's proposals are even, those of the reactive one's odd.  An
     id of ours whose request has ended is free for the peer when our marker on the data
     channel has arrived, so a proposal that uses it again must not overtake that.
+
+    Methods raise `Violation`: a mistake of the caller in a verb, of the peer in a step.
     """
 
-    __slots__ = ("_dropped", "_leaving", "_next", "_output", "_role", "_sides", "by_id")
-
     def __init__(self, *, role: Role, output: Output) -> None:
+        self.requests: dict[int, Request] = {}
+        """The requests that have not ended, by id."""
+        self.credit = 0
+        """Proposals that we may send."""
+        self.granted = 0
+        """Proposals that the peer may send."""
         self._role = role
         self._output = output
-        self.by_id: dict[int, Request] = {}
+        self._inbox = ReceiveBuffer()
+        self._events: Queue[events.ConnectionEvent] = Queue()
         # First and last entries, by log and whether they are ours, in the order of the proposals.
         self._sides: dict[tuple[LogKey, bool], dict[int, tuple[int, int]]] = {}
         self._next = int(role)  # where to look for a free id of ours
@@ -44,138 +51,14 @@ class RequestTable:
         # dropped, and of some between them: it may have adjusted or cancelled them before it knew.
         self._dropped = Intervals()
 
-    def addressed(
-        self, request_id: int, code: ErrorCode = ErrorCode.UNKNOWN_REQUEST
-    ) -> Request | None:
-        """The request with that id; ``None`` if the peer may be unaware that it was dropped.
-
-        Raises `Violation` with that code if there is none.
-        """
-        request = self.by_id.get(request_id)
-        if request is None:
-            theirs = request_id % 2 == self._role.peer
-            if not (theirs and request_id // 2 in self._dropped):
-                raise Violation(code, f"{request_id}")
-        return request
-
-    # Ids.
-
-    def check_id(self, request_id: int, *, ours: bool) -> None:
-        """The id may be used for a proposal; raises `Violation`."""
-        parity = self._role if ours else self._role.peer
-        if request_id % 2 != parity:
-            raise Violation(ErrorCode.WRONG_ID_PARITY, f"{request_id}")
-        if request_id in self.by_id or (ours and not self._is_free(request_id)):
-            raise Violation(ErrorCode.ID_IN_USE, f"{request_id}")
-
-    def free_id(self) -> int:
-        free = self._next
-        while not self._is_free(free):
-            free = self._id_after(free)
-        return free
-
-    def _is_free(self, request_id: int) -> bool:
-        """Whether no message of ours under that id is still to leave, and that is told."""
-        return not (request_id in self.by_id or request_id in self._leaving)
-
-    def _id_after(self, request_id: int) -> int:
-        following = request_id + 2
-        return following if following <= MAX else int(self._role)
-
-    # The life of a request.
-
-    def open(self, request_id: int, proposal: messages.Proposal, *, ours: bool) -> Request:
-        """It has been proposed, under an id that has been checked."""
-        request = Request(request_id, proposal, self._output, ours=ours)
-        self.by_id[request_id] = request
-        last = MAX if proposal.end is None else proposal.end
-        self._sides.setdefault((proposal.log, ours), {})[request_id] = proposal.start, last
-        if not ours:
-            self._dropped.discard(request_id // 2)
-        elif request_id >= self._next:
-            self._next = self._id_after(request_id)
-        return request
-
-    def end(self, request: Request) -> None:
-        request.move(Input.END)
-        self._remove(request)
-
-    def drop(self, request: Request) -> None:
-        """Forget it as if it had never been proposed."""
-        request.move(Input.DROP)
-        self._remove(request)
-        if not request.ours:
-            self._dropped.add(request.request_id // 2)
-            self._dropped.join_lowest(max(1, self._output.limits.dropped_max))
-
-    def _remove(self, request: Request) -> None:
-        request_id, side = request.request_id, (request.proposal.log, request.ours)
-        request.answer()
-        del self.by_id[request_id], self._sides[side][request_id]
-        if not self._sides[side]:
-            del self._sides[side]
-        if request.ours:
-            self._leaving[request_id] = self._output.queued_total
-
-    def take_free(self) -> int | None:
-        """An id of ours under which nothing is still to leave: it is free, which is told now."""
-        if not self._leaving or self._output.over:
-            return None
-        left = next(iter(self._leaving.values())) <= self._output.flushed_total
-        return self._leaving.popitem(last=False)[0] if left else None
-
-    # Proposals that overlap.
-
-    def overlaps(self, new: Request) -> Iterator[tuple[Request, Request]]:
-        """Losers and winners of overlapping proposals that crossed; drop the losers.
-
-        Both endpoints compare the same pairs in the same order, because each message on
-        the control channel is in order and a proposal takes part until it is answered.
-        """
-        side = self._sides.get((new.proposal.log, not new.ours))
-        if not side:
-            return
-        start = new.proposal.start
-        end = MAX if new.proposal.end is None else new.proposal.end
-        # There may be many: built-in functions go through them.
-        starts, ends = zip(*side.values(), strict=True)
-        both = map(all, zip(map(end.__ge__, starts), map(start.__le__, ends), strict=True))
-        for rival in [self.by_id[request_id] for request_id in compress(side, both)]:
-            if rival.unanswered:
-                loser, winner = (new, rival) if _rank(rival) < _rank(new) else (rival, new)
-                yield loser, winner
-                if loser is new:
-                    return
-
-
-def _rank(request: Request) -> tuple[int, bool]:
-    """The order of rank: of two with one start, the one of the reactive endpoint loses."""
-    return request.proposal.start, request.request_id % 2 == Role.REACTIVE
-
-
-class ControlChannel:
-    """The state of the control channel.
-
-    Methods raise `Violation`: a mistake of the caller in a verb, of the peer in a step.
-    """
-
-    __slots__ = ("_events", "_inbox", "_output", "credit", "granted", "requests")
-
-    def __init__(self, *, role: Role, output: Output) -> None:
-        self.requests = RequestTable(role=role, output=output)
-        self.credit = 0
-        """Proposals that we may send."""
-        self.granted = 0
-        """Proposals that the peer may send."""
-        self._output = output
-        self._inbox = ReceiveBuffer()
-        self._events: Queue[events.ConnectionEvent] = Queue()
-
     def next_event(self) -> events.ConnectionEvent | None:
         if self._events:
             return self._events.popleft()
-        freed = self.requests.take_free()
-        return None if freed is None else events.IdFreed(request_id=freed)
+        if not self._leaving or self._output.over:
+            return None
+        if next(iter(self._leaving.values())) > self._output.flushed_total:
+            return None
+        return events.IdFreed(request_id=self._leaving.popitem(last=False)[0])
 
     @property
     def inside(self) -> bool:
@@ -195,11 +78,13 @@ class ControlChannel:
         proposal.check(family=self._output.family)
         if self.credit == 0:
             raise Violation(ErrorCode.NO_CREDIT)
-        if request_id is None:
-            request_id = self.requests.free_id()
-        self.requests.check_id(request_id, ours=True)
+        if request_id is None:  # the next one that is free
+            request_id = self._next
+            while request_id in self.requests or request_id in self._leaving:
+                request_id = self._id_after(request_id)
+        self.check_id(request_id, ours=True)
         encoded = encode_control(messages.Propose(request_id=request_id, proposal=proposal))
-        request = self.requests.open(request_id, proposal, ours=True)
+        request = self.open(request_id, proposal, ours=True)
         self.credit -= 1
         self._output.say(encoded)
         self._drop_overlaps(request)
@@ -225,19 +110,20 @@ class ControlChannel:
         except Truncated:
             return False
         self._inbox.consume(size)
-        self._take(message)
-        return True
-
-    def _take(self, message: messages.ControlMessage) -> None:
         match message:
             case messages.GrantCredit():
                 self._take_credit(message.amount)
             case messages.Propose():
                 self._take_proposal(message)
-            case messages.Adjust():
-                self._take_adjust(message)
-            case messages.Cancel():
-                self._take_cancel(message)
+            case _:
+                request = self.addressed(message.request_id)
+                if request is None:
+                    pass  # it was dropped
+                elif isinstance(message, messages.Adjust):
+                    self._take_adjust(request, message)
+                else:
+                    self._take_cancel(request, message)
+        return True
 
     def _take_credit(self, amount: int) -> None:
         _check_credit(self.credit, amount)
@@ -248,17 +134,14 @@ class ControlChannel:
         request_id, proposal = message.request_id, message.proposal
         if self.granted == 0:
             raise Violation(ErrorCode.NO_CREDIT, f"proposal {request_id}")
-        self.requests.check_id(request_id, ours=False)
+        self.check_id(request_id, ours=False)
         proposal.check(family=self._output.family)
         self.granted -= 1
-        request = self.requests.open(request_id, proposal, ours=False)
+        request = self.open(request_id, proposal, ours=False)
         self._events.append(events.Proposed(request_id=request_id, proposal=proposal))
         self._drop_overlaps(request)
 
-    def _take_adjust(self, message: messages.Adjust) -> None:
-        request = self.requests.addressed(message.request_id)
-        if request is None:
-            return
+    def _take_adjust(self, request: Request, message: messages.Adjust) -> None:
         before, answers = request.life, request.ours and request.unanswered
         if answers and message.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
@@ -280,10 +163,7 @@ class ControlChannel:
         if ambiguous or incoming.candidates.count > count_max:
             self.give_up(request, events.GivenUp.UNTRACEABLE)
 
-    def _take_cancel(self, message: messages.Cancel) -> None:
-        request = self.requests.addressed(message.request_id)
-        if request is None:
-            return
+    def _take_cancel(self, request: Request, message: messages.Cancel) -> None:
         message.check(request.proposal)
         confirms = message.reason is messages.CancelReason.CONFIRM
         crossed = request.life is RequestState.CANCELLING
@@ -302,17 +182,18 @@ class ControlChannel:
 
     def end_if_due(self, request: Request) -> None:
         """End the request if all four messages of its cancellation have been exchanged."""
-        if request.life is not RequestState.CANCELLED or not request.incoming.marked:
+        if request.life is not RequestState.CANCELLED or not request.marked:
             return
-        self.requests.end(request)
+        request.move(Input.END)
+        self._remove(request)
         if not request.ours and self.granted < MAX:
             self.grant(1)
         self._events.append(events.RequestEnded(request_id=request.request_id))
 
     def _drop_overlaps(self, new: Request) -> None:
         """As if the losers had never been sent: both ends give the credit back to the proposer."""
-        for loser, winner in self.requests.overlaps(new):
-            self.requests.drop(loser)
+        for loser, winner in self.overlaps(new):
+            self.drop(loser)
             dropped = events.ProposalDropped(
                 request_id=loser.request_id, ours=loser.ours, winner_id=winner.request_id
             )
@@ -321,6 +202,93 @@ class ControlChannel:
                 self._take_credit(min(1, MAX - self.credit))
             else:
                 self.granted = min(self.granted + 1, MAX)
+
+    # The table of requests, and their ids.
+
+    def addressed(
+        self, request_id: int, code: ErrorCode = ErrorCode.UNKNOWN_REQUEST
+    ) -> Request | None:
+        """The request with that id; ``None`` if the peer may be unaware that it was dropped.
+
+        Raises `Violation` with that code if there is none.
+        """
+        request = self.requests.get(request_id)
+        if request is None:
+            theirs = request_id % 2 == self._role.peer
+            if not (theirs and request_id // 2 in self._dropped):
+                raise Violation(code, f"{request_id}")
+        return request
+
+    def check_id(self, request_id: int, *, ours: bool) -> None:
+        """The id may be used for a proposal; raises `Violation`."""
+        parity = self._role if ours else self._role.peer
+        if request_id % 2 != parity:
+            raise Violation(ErrorCode.WRONG_ID_PARITY, f"{request_id}")
+        if request_id in self.requests or (ours and request_id in self._leaving):
+            raise Violation(ErrorCode.ID_IN_USE, f"{request_id}")
+
+    def _id_after(self, request_id: int) -> int:
+        following = request_id + 2
+        return following if following <= MAX else int(self._role)
+
+    def open(self, request_id: int, proposal: messages.Proposal, *, ours: bool) -> Request:
+        """It has been proposed, under an id that has been checked."""
+        request = Request(request_id, proposal, self._output, ours=ours)
+        self.requests[request_id] = request
+        self._sides.setdefault((proposal.log, ours), {})[request_id] = _span(proposal)
+        if not ours:
+            self._dropped.discard(request_id // 2)
+        elif request_id >= self._next:
+            self._next = self._id_after(request_id)
+        return request
+
+    def drop(self, request: Request) -> None:
+        """Forget it as if it had never been proposed."""
+        request.move(Input.DROP)
+        self._remove(request)
+        if not request.ours:
+            self._dropped.add(request.request_id // 2)
+            self._dropped.join_lowest(max(1, self._output.limits.dropped_max))
+
+    def _remove(self, request: Request) -> None:
+        request_id, side = request.request_id, (request.proposal.log, request.ours)
+        request.answer()
+        del self.requests[request_id], self._sides[side][request_id]
+        if not self._sides[side]:
+            del self._sides[side]
+        if request.ours:
+            self._leaving[request_id] = self._output.queued_total
+
+    # Proposals that overlap.
+
+    def overlaps(self, new: Request) -> Iterator[tuple[Request, Request]]:
+        """Losers and winners of overlapping proposals that crossed; drop the losers.
+
+        Both endpoints compare the same pairs in the same order, because each message on
+        the control channel is in order and a proposal takes part until it is answered.
+        """
+        side = self._sides.get((new.proposal.log, not new.ours))
+        if not side:
+            return
+        start, end = _span(new.proposal)
+        # There may be many: built-in functions go through them.
+        starts, ends = zip(*side.values(), strict=True)
+        both = map(all, zip(map(end.__ge__, starts), map(start.__le__, ends), strict=True))
+        for rival in [self.requests[request_id] for request_id in compress(side, both)]:
+            if rival.unanswered:
+                loser, winner = (new, rival) if _rank(rival) < _rank(new) else (rival, new)
+                yield loser, winner
+                if loser is new:
+                    return
+
+
+def _span(proposal: messages.Proposal) -> tuple[int, int]:
+    return proposal.start, MAX if proposal.end is None else proposal.end
+
+
+def _rank(request: Request) -> tuple[int, bool]:
+    """The order of rank: of two with one start, the one of the reactive endpoint loses."""
+    return request.proposal.start, request.request_id % 2 == Role.REACTIVE
 
 
 def _check_credit(old: int, amount: int) -> None:

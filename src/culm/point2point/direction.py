@@ -12,7 +12,7 @@ data contradicts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from culm.bamboo.entry import Entry
@@ -23,7 +23,7 @@ from culm.intervals import Intervals
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, Demand
-from culm.point2point.pieces import Candidates, Cursor, Part, Piece, PieceRange, Possible
+from culm.point2point.pieces import Candidates, Cursor, Part, Piece, Possible
 
 # Hashes of link targets are pruned to those that later entries can reach when there are
 # more than this; open_targets() never has more than 42.
@@ -53,6 +53,7 @@ class EntryRun(NamedTuple):
     size_max: int
 
 
+@dataclass(slots=True, eq=False)
 class Direction:
     """The state of one direction of one request.
 
@@ -63,33 +64,17 @@ class Direction:
     `given`, where a method takes it, is an entry that the caller knows.
     """
 
-    __slots__ = (
-        "apologized",
-        "apology_owed",
-        "candidates",
-        "end_of_log",
-        "entry",
-        "last",
-        "links",
-        "metadata",
-        "other",
-        "reached",
-        "verifier",
-    )
-
-    other: Direction
-
-    def __init__(self, range_: PieceRange, demand: Demand | None) -> None:
-        self.candidates = Candidates(range_, demand)
-        self.entry: Entry | None = None  # of the payload that is due, where it is known
-        self.links: dict[int, bytes] = {}  # hashes of entries that later ones link to
-        self.metadata = Intervals()  # entries whose metadata was transmitted
-        self.end_of_log: int | None = None
-        self.last: Last | None = None
-        self.apology_owed = False  # the last piece was invalid
-        self.apologized: Piece | None = None
-        self.reached: Cursor | None = None  # where the sender was before it went back
-        self.verifier: PayloadVerifier | None = None  # of the payload that is under way
+    candidates: Candidates
+    other: Direction = field(init=False)
+    entry: Entry | None = None  # of the payload that is due, where it is known
+    links: dict[int, bytes] = field(default_factory=dict)  # hashes that later entries link to
+    metadata: Intervals = field(default_factory=Intervals)  # entries with transmitted metadata
+    end_of_log: int | None = None
+    last: Last | None = None
+    apology_owed: bool = False  # the last piece was invalid
+    apologized: Piece | None = None
+    reached: Cursor | None = None  # where the sender was before it went back
+    verifier: PayloadVerifier | None = None  # of the payload that is under way
 
     @property
     def cursor(self) -> Cursor:
@@ -99,7 +84,8 @@ class Direction:
     @property
     def demand(self) -> Demand | None:
         """The receiver's latest wishes; ``None`` before the first."""
-        return self.candidates.demand
+        demands = self.candidates.possible.demands
+        return demands[-1] if demands else None
 
     def face(self, other: Direction) -> None:
         self.other = other
@@ -131,7 +117,7 @@ class Direction:
         """
         if demand is not None:
             self.candidates.ask(demand)
-        self.candidates.retarget(adjust.end, adjust.upper_certpool, self.other.candidates)
+        self.candidates.retarget(adjust.end, adjust.upper_certpool)
 
     # Notifications.
 
@@ -146,9 +132,8 @@ class Direction:
             # The rest only catches up with the other endpoint.
             fresh = count - self.other.ahead_of(cursor)
             if fresh > 0 and not self._may_notify(cursor, demand, count, fresh):
-                raise Violation(
-                    ErrorCode.EAGERNESS_VIOLATED, f"{fresh} pieces notified that are wanted"
-                )
+                why = f"{fresh} pieces notified that are wanted"
+                raise Violation(ErrorCode.EAGERNESS_VIOLATED, why)
 
         return self._pass_over(self._allowing(check, count), count)
 
@@ -195,9 +180,8 @@ class Direction:
             if self.end_of_log is not None:
                 raise Violation(ErrorCode.AFTER_END_OF_LOG, f"the log ends at {self.end_of_log}")
             if not demand.eagerness.wants_metadata:
-                raise Violation(
-                    ErrorCode.EAGERNESS_VIOLATED, "metadata although only notifications are wanted"
-                )
+                why = "metadata although only notifications are wanted"
+                raise Violation(ErrorCode.EAGERNESS_VIOLATED, why)
 
         return self._allowing(check)
 
@@ -231,11 +215,12 @@ class Direction:
 
     def run_due(self) -> EntryRun | None:
         """The entries that are due and need no decision one by one, each with its payload."""
-        only = self.candidates.only
-        if only is None or self.apology_owed or self.end_of_log is not None:
+        (cursor, *others), demands = self.candidates.possible
+        if others or not demands or self.candidates.count > 1:
             return None
-        cursor, demand = only
-        count, piece = cursor.range.entries_from(cursor.index), cursor.piece
+        if self.apology_owed or self.end_of_log is not None:
+            return None
+        count, piece, demand = cursor.range.entries_from(cursor.index), cursor.piece, demands[0]
         if not count or piece is None:
             return None
         if piece.seqnum > 1 and not self.tells_metadata(piece.seqnum - 1):
@@ -283,10 +268,8 @@ class Direction:
         if entry is None:
             raise Violation(ErrorCode.UNKNOWN_PAYLOAD_SIZE, f"of entry {seqnum}")
         if size > entry.payload_size - cursor.offset:
-            raise Violation(
-                ErrorCode.PAYLOAD_SIZE_EXCEEDED,
-                f"{cursor.offset} + {size} of {entry.payload_size} bytes",
-            )
+            why = f"{cursor.offset} + {size} of {entry.payload_size} bytes"
+            raise Violation(ErrorCode.PAYLOAD_SIZE_EXCEEDED, why)
         return entry.payload_size
 
     def begin_payload(self, possible: Possible, given: Entry | None = None) -> None:
@@ -381,11 +364,10 @@ class Direction:
         last, self.last, self.verifier = self.last, None, None
         self.apologized = pieces[0] if len(pieces) == 1 else None
         self.apology_owed = False
-        if last is None or last.pieces != pieces:
-            self.candidates.begin_again(pieces[0])
-            return
         seqnum, part = pieces[0]
-        if part is Part.PAYLOAD:
+        if last is None or last.pieces != pieces:
+            pass  # it was under way
+        elif part is Part.PAYLOAD:
             self.entry = last.entry
         else:
             self.entry = None
@@ -412,11 +394,11 @@ class Direction:
 
         It does if the metadata was transmitted, or if it had the entry before.
         """
-        piece, range_ = cursor.piece, cursor.range
+        piece, proposal = cursor.piece, cursor.range.proposal
         if piece is None or piece.part is Part.METADATA:
             return None
-        proposal, seqnum = range_.proposal, piece.seqnum
-        begins_here = proposal.start_offset is not None and seqnum == range_.start
+        seqnum = piece.seqnum
+        begins_here = proposal.start_offset is not None and seqnum == proposal.start
         had = proposal.payload_only or begins_here
         return seqnum if had or self.tells_metadata(seqnum) else None
 
@@ -467,31 +449,17 @@ class Outgoing(Direction):
             self.reached = self.cursor.copy()
 
 
-class Intake(Enum):
-    """The use of data that comes in for a request."""
-
-    TAKEN = "taken"
-    WAITING = "waiting for the caller's answer"
-    PASSED_OVER = "passed over"
-
-
 class Incoming(Direction):
     """The direction in which the peer sends."""
 
-    __slots__ = ("intake", "marked")
-
-    def __init__(self, range_: PieceRange, demand: Demand | None) -> None:
-        super().__init__(range_, demand)
-        self.intake = Intake.TAKEN
-        self.marked = False
-        """The peer has confirmed the cancellation here: it sends nothing more."""
+    __slots__ = ()
 
     def may_adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
         """An adjustment holds for data that comes from now on, or later; `demand`: see `adjust`."""
         if demand is not None:
             self.candidates.may_be_asked(demand)
         self.candidates.may_be_retargeted(
-            adjust.end, adjust.upper_certpool, self.other.candidates, by_sender=demand is None
+            adjust.end, adjust.upper_certpool, by_sender=demand is None
         )
 
     # Knowledge and wishes of the caller.
@@ -504,27 +472,11 @@ class Incoming(Direction):
 
     def know_entry(self, entry: Entry) -> None:
         """The caller says to which entry the due payload belongs."""
-        if self.entry is None or self.intake is Intake.WAITING:
-            self.entry = entry
-        self.resume()
+        self.entry = entry
 
     def know_beginning(self, verifier: PayloadVerifier | None) -> None:
         """The caller has hashed the payload up to where the range begins."""
         self.verifier = verifier
-
-    def wait(self) -> None:
-        self.intake = Intake.WAITING
-
-    def resume(self) -> None:
-        if self.intake is Intake.WAITING:
-            self.intake = Intake.TAKEN
-
-    def discard(self) -> None:
-        self.intake = Intake.PASSED_OVER
-
-    @property
-    def discarding(self) -> bool:
-        return self.intake is Intake.PASSED_OVER
 
     # Duties of the peer.
 
@@ -543,6 +495,3 @@ class Incoming(Direction):
             cursor.piece == due and not cursor.is_behind(self.other.cursor)
             for cursor in self.candidates
         )
-
-    def mark(self) -> None:
-        self.marked = True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar, Unpack
 
@@ -15,13 +17,13 @@ from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.machine import ContractErrorCode, LocalProtocolError
 from culm.point2point import messages
-from culm.point2point.channels import Output, write_run
+from culm.point2point.channels import Output
 from culm.point2point.codec import PacketType, encode_control
-from culm.point2point.direction import Incoming, Intake, Outgoing
+from culm.point2point.direction import Incoming, Outgoing
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, Cancel, CancelReason, Demand, Eagerness
-from culm.point2point.pieces import Cursor, Part, Piece, PieceRange
+from culm.point2point.pieces import Candidates, Cursor, Part, Piece, PieceRange
 from culm.point2point.states import Input, RequestState, after
 from culm.wire import varu64
 from culm.wire.multihash import HashFamily
@@ -79,6 +81,15 @@ def check_knowledge(
         check_type("verifier", verifier, PayloadVerifier)
 
 
+class Intake(Enum):
+    """The use of data that comes in for a request."""
+
+    TAKEN = "taken"
+    WAITING = "waiting for the caller's answer"
+    PASSED_OVER = "passed over"
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Request(Openable):
     """One synchronisation request of a `Connection`.
 
@@ -89,39 +100,33 @@ class Request(Openable):
     then.  The codes are those that the peer's connection would be closed with.
     """
 
-    __slots__ = (
-        "_output",
-        "incoming",
-        "life",
-        "ours",
-        "outgoing",
-        "proposal",
-        "request_id",
-        "sent_until",
-        "unanswered",
-    )
+    request_id: int
+    proposal: messages.Proposal
+    _output: Output
+    ours: bool
+    """Whether we have proposed it."""
+    unanswered: bool = True
+    """Whether the other side has yet to answer it."""
+    life: RequestState = field(init=False)
+    """Its place in the table of states, also when it is too late for any verb."""
+    incoming: Incoming = field(init=False)
+    outgoing: Outgoing = field(init=False)
+    intake: Intake = Intake.TAKEN
+    marked: bool = False
+    """The peer has confirmed the cancellation on the data channel: it sends nothing more."""
+    sent_until: int = 0
+    """The end of its data among all bytes that we have put on the data channel."""
 
-    def __init__(
-        self, request_id: int, proposal: messages.Proposal, output: Output, *, ours: bool
-    ) -> None:
-        self.request_id = request_id
-        self.proposal = proposal
-        self.ours = ours
-        """Whether we have proposed it."""
-        self.unanswered = True
-        """Whether the other side has yet to answer it."""
-        self.life = RequestState.PROPOSED_BY_US if ours else RequestState.PROPOSED_BY_PEER
-        """Its place in the table of states, also when it is too late for any verb."""
-        range_, demand = PieceRange(proposal), Demand.of(proposal)
-        self.incoming = Incoming(range_, demand if ours else None)
-        self.outgoing = Outgoing(range_, None if ours else demand)
+    def __post_init__(self) -> None:
+        self.life = RequestState.PROPOSED_BY_US if self.ours else RequestState.PROPOSED_BY_PEER
+        proposal, range_ = self.proposal, PieceRange(self.proposal)
+        of_us, of_peer = (Demand.of(proposal), None) if self.ours else (None, Demand.of(proposal))
+        self.incoming = Incoming(Candidates(range_, of_us))
+        self.outgoing = Outgoing(Candidates(range_, of_peer))
         self.incoming.face(self.outgoing)
         self.outgoing.face(self.incoming)
         if proposal.expected_hash is not None:
             self.outgoing.links[proposal.expected_seqnum] = proposal.expected_hash
-        self.sent_until = 0
-        """The end of its data among all bytes that we have put on the data channel."""
-        self._output = output
 
     def __repr__(self) -> str:
         return f"<Request {self.request_id} {self.state.value}>"
@@ -141,7 +146,7 @@ class Request(Openable):
     @property
     def discarding(self) -> bool:
         """Whether data that still comes is passed over."""
-        return self.incoming.discarding
+        return self.intake is Intake.PASSED_OVER
 
     @property
     def send_cursor(self) -> Cursor:
@@ -215,7 +220,7 @@ class Request(Openable):
             self.life is RequestState.ENDED or not self.expects_data
         ):
             return False
-        return self.incoming.intake is Intake.TAKEN
+        return self.intake is Intake.TAKEN
 
     @property
     def expects_data(self) -> bool:
@@ -259,12 +264,8 @@ class Request(Openable):
         adjust = Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
         if adjust.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
-        demand, encoded = self._checked(adjust, Input.CONFIRM)
-        self.move(Input.CONFIRM)
+        self._adjust(adjust, Input.CONFIRM, self.incoming.adjust)  # data comes after it has arrived
         self.answer()
-        self.incoming.adjust(adjust, demand)  # data comes after it has arrived
-        self.outgoing.adjust(adjust)
-        self._output.say(encoded)
         self.know(links, verifier)
 
     def know(self, links: Mapping[int, bytes] | None, verifier: PayloadVerifier | None) -> None:
@@ -283,20 +284,22 @@ class Request(Openable):
         force is ignored.
         """
         adjust = Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
-        demand, encoded = self._checked(adjust, Input.ADJUST)
-        self.move(Input.ADJUST)
-        self.incoming.may_adjust(adjust, demand)
-        self.outgoing.adjust(adjust)
-        self._output.say(encoded)
+        self._adjust(adjust, Input.ADJUST, self.incoming.may_adjust)
 
-    def _checked(self, adjust: Adjust, input: Input) -> tuple[Demand, bytes]:
+    def _adjust(
+        self, adjust: Adjust, input: Input, adjust_incoming: Callable[[Adjust, Demand], None]
+    ) -> None:
         demand = self.incoming.demand_after(adjust)
         self.check_adjust(adjust)
         if input is Input.ADJUST and self.is_ambiguous(adjust):
             raise Violation(ErrorCode.SPARSE_END_FIXED, f"request {self.request_id}")
         if self.incoming.candidates.count >= self._output.limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {self.request_id}")
-        return demand, encode_control(adjust)
+        encoded = encode_control(adjust)
+        self.move(input)
+        adjust_incoming(adjust, demand)
+        self.outgoing.adjust(adjust)
+        self._output.say(encoded)
 
     def check_adjust(self, adjust: Adjust) -> None:
         """An adjustment has to change something, its end and upper certpool info have to fit.
@@ -347,7 +350,7 @@ class Request(Openable):
     def end_with(self, cancel: Cancel) -> None:
         """Cancel it, and pass over all that still comes."""
         self.move(Input.CANCEL)
-        self.incoming.discard()
+        self.pass_over()
         self.say_cancel(cancel)
 
     def say_cancel(self, cancel: Cancel) -> None:
@@ -398,7 +401,7 @@ class Request(Openable):
             if outgoing.cursor.offset + len(view) == due.payload_size:
                 self._check_payload(due, view)
                 hashed = False  # it has been
-        self._put(*self._packets(view, compress=compress))
+        self._put(*output.packets(view, compress=compress))
         outgoing.begin_payload(possible, given)
         return outgoing.take_payload(view, hashed=hashed)[0]
 
@@ -415,14 +418,7 @@ class Request(Openable):
         output = self._output
         if not (output.is_safe and output.trusts_caller):
             return 0
-        packets, hashes = write_run(
-            self.proposal.log,
-            self.outgoing,
-            entries,
-            compress=output.compressed,
-            family=output.family,
-            size_max=output.limits.packet_size_max,
-        )
+        packets, hashes = output.run(self.proposal.log, self.outgoing, entries)
         if hashes:
             self._put(*packets)
             self.outgoing.take_run(hashes)
@@ -468,17 +464,6 @@ class Request(Openable):
         self._output.put(self.request_id, *pieces)
         self.sent_until = self._output.queued_total
 
-    def _packets(self, data: memoryview, *, compress: bool) -> Iterable[Buffer]:
-        size_max = self._output.limits.packet_size_max
-        for start in range(0, len(data) or 1, size_max):
-            part = data[start : start + size_max] if len(data) > size_max else data
-            packed = self._output.compressed(part) if compress else None
-            if packed is None:
-                yield b"\x08" + _ENCODE(len(part))
-                yield part
-            else:
-                yield b"\x09" + _ENCODE(len(part)) + _ENCODE(len(packed)) + packed
-
     # Checks before sending.
 
     def _check_entry(self, entry: object) -> None:
@@ -489,10 +474,8 @@ class Request(Openable):
     def _check_due(self, entry: Entry, piece: Piece) -> None:
         if entry.seqnum != piece.seqnum or entry.log != self.proposal.log:
             part = piece.part.name.lower()
-            raise Violation(
-                ErrorCode.PIECE_OUT_OF_TURN,
-                f"{part} of entry {entry.seqnum} although {piece.seqnum} is due",
-            )
+            why = f"{part} of entry {entry.seqnum} although {piece.seqnum} is due"
+            raise Violation(ErrorCode.PIECE_OUT_OF_TURN, why)
 
     def _given(self, entry: Entry | None) -> Entry | None:
         if entry is None:
@@ -542,19 +525,21 @@ class Request(Openable):
         """Answer `HashWanted`; or tell the hash of a stored entry before it is asked for."""
         check_knowledge({seqnum: hash}, family=self._output.family)
         self.outgoing.links[seqnum] = hash
-        self.incoming.resume()
+        self.resume()
 
     def provide_entry(self, entry: Entry) -> None:
         """Answer `EntryWanted`."""
         check_type("entry", entry, Entry)
-        self.incoming.know_entry(entry)
+        if self.incoming.entry is None or self.intake is Intake.WAITING:
+            self.incoming.know_entry(entry)
+        self.resume()
 
     def pass_over(self) -> None:
         """Pass over all that still comes for this request.
 
         An answer to `HashWanted` and `EntryWanted`, too, for a request that is cancelled already.
         """
-        self.incoming.discard()
+        self.intake = Intake.PASSED_OVER
 
     def refuse(self) -> None:
         """Close the connection: data of the peer cannot be right.
@@ -563,4 +548,15 @@ class Request(Openable):
         `EntryWanted` asks for an entry that the peer had to send first.
         """
         self._output.refuse()
-        self.incoming.resume()
+        self.resume()
+
+    def wait(self) -> None:
+        """Take no more of the peer's data before the caller's answer."""
+        self.intake = Intake.WAITING
+
+    def resume(self) -> None:
+        if self.intake is Intake.WAITING:
+            self.intake = Intake.TAKEN
+
+    def mark(self) -> None:
+        self.marked = True

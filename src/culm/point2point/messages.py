@@ -41,8 +41,7 @@ class Setup:
     def __post_init__(self) -> None:
         check_type("send_mode", self.send_mode, Mode)
         check_type("receive_mode", self.receive_mode, Mode)
-        check_int("send_window_max", self.send_window_max)
-        check_int("receive_window_max", self.receive_window_max)
+        check_fields(self, "send_window_max", "receive_window_max")
 
     def within(self, window_max: int) -> Setup:
         """The same with windows of no more than `window_max` bytes."""

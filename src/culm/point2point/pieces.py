@@ -67,33 +67,24 @@ class PieceRange:
         "bounds",
         "end",
         "proposal",
-        "start",
-        "start_offset",
         "upper_certpool",
     )
 
-    def __init__(
-        self, proposal: Proposal, bounds: Bounds | None = None, lower: list[int] | None = None
-    ) -> None:
-        self.proposal = proposal
+    def __init__(self, proposal: Proposal, bounds: Bounds | None = None) -> None:
+        self.proposal, start = proposal, proposal.start
         self.bounds = bounds or Bounds(proposal.end, proposal.upper_certpool)
         self.end, self.upper_certpool = end, upper_certpool = self.bounds
-        self.start = proposal.start
-        self.start_offset = proposal.start_offset or 0
-        from_payload = proposal.start_offset is not None
-        self._lower: list[int] = [] if lower is None else lower
-        if lower is None and proposal.lower_certpool not in (None, self.start):
-            pool = lower_pool(self.start)
-            self._lower = pool[bisect_left(pool, proposal.first_seqnum) : -1]
+        pool = [] if proposal.first_seqnum == start else lower_pool(start)
+        self._lower = pool[bisect_left(pool, proposal.first_seqnum) : -1]
         self._parts = 1 if proposal.payload_only else 2
         # Parts of the start entry that come before the beginning of the range.
-        self._skipped = 1 if from_payload and not proposal.payload_only else 0
+        self._skipped = 0 if proposal.start_offset is None else self._parts - 1
         self._path: list[int] | None = None
         self._upper: list[int] = []
         last = SEQNUM_MAX if end is None else end  # no log is longer
         if proposal.sparse and end is not None:
-            self._path = shortest_path(end, self.start)[::-1]
-        entries = last - self.start + 1 if self._path is None else len(self._path)
+            self._path = shortest_path(end, start)[::-1]
+        entries = last - start + 1 if self._path is None else len(self._path)
         self._middle_count = entries * self._parts - self._skipped
         if end is not None and (upper_certpool is None or upper_certpool > end):
             pool = upper_pool(end)
@@ -121,7 +112,7 @@ class PieceRange:
         inner = index - lower
         if inner < self._middle_count:
             entry, part = divmod(inner + self._skipped, self._parts)
-            seqnum = self.start + entry if self._path is None else self._path[entry]
+            seqnum = self.proposal.start + entry if self._path is None else self._path[entry]
             return Piece(seqnum, Part.PAYLOAD if part or self._parts == 1 else Part.METADATA)
         inner -= self._middle_count
         return Piece(self._upper[inner], Part.METADATA) if inner < len(self._upper) else None
@@ -134,15 +125,17 @@ class PieceRange:
             return 0
         return max(0, self._middle_count + self._skipped - place) // 2
 
-    def index_after(self, piece: Piece) -> int:
+    def index_after(self, piece: Piece | None) -> int:
         """The number of pieces of this range up to `piece` (which may be foreign), included."""
+        if piece is None:
+            return 0
         seqnum, part = piece
-        if seqnum < self.start:
+        if seqnum < self.proposal.start:
             return bisect_right(self._lower, seqnum)
         lower = len(self._lower)
         if self.end is not None and seqnum > self.end:
             return lower + self._middle_count + bisect_right(self._upper, seqnum)
-        entry, member = seqnum - self.start, True
+        entry, member = seqnum - self.proposal.start, True
         if self._path is not None:
             entry = bisect_left(self._path, seqnum)
             member = self._path[entry] == seqnum
@@ -150,9 +143,6 @@ class PieceRange:
         if member:
             count += self._parts if part is Part.PAYLOAD else self._parts - 1
         return lower + max(0, count)
-
-    def bounded(self, bounds: Bounds) -> PieceRange:
-        return PieceRange(self.proposal, bounds, self._lower)
 
     def shared_with(self, other: PieceRange) -> int:
         """The number of first pieces that the `other` range of the same request has, too."""
@@ -200,9 +190,14 @@ class Cursor:
     def place(self) -> tuple[int, int, int]:
         """The place by entry, part, and bytes of it that are done: comparable across ranges."""
         if self.piece is not None and self.offset > self.start_of(self.piece):
-            return self.piece.seqnum, self.piece.part, self.offset
-        last = self.range.piece(self.index - 1) if self.index else None
-        return (0, 0, 0) if last is None else (last.seqnum, last.part, _WHOLE)
+            return *self.piece, self.offset
+        last = self.last
+        return (0, 0, 0) if last is None else (*last, _WHOLE)
+
+    @property
+    def last(self) -> Piece | None:
+        """The piece that was passed last."""
+        return self.range.piece(self.index - 1) if self.index else None
 
     def check_due(self, part: Part) -> int:
         """The number of the entry of which that part is due; raises `Violation` if it is not."""
@@ -210,10 +205,8 @@ class Cursor:
             raise Violation(ErrorCode.PAST_END)
         seqnum, due = self.piece
         if due is not part:
-            raise Violation(
-                ErrorCode.PIECE_OUT_OF_TURN,
-                f"{part.name.lower()} although {due.name.lower()} of entry {seqnum} is due",
-            )
+            why = f"{part.name.lower()} although {due.name.lower()} of entry {seqnum} is due"
+            raise Violation(ErrorCode.PIECE_OUT_OF_TURN, why)
         return seqnum
 
     def copy(self) -> Cursor:
@@ -229,26 +222,24 @@ class Cursor:
 
     def start_of(self, piece: Piece | None) -> int:
         """The offset in the payload at which the range lets `piece` begin."""
-        if piece is not None and piece.part is Part.PAYLOAD and piece.seqnum == self.range.start:
-            return self.range.start_offset
-        return 0
+        proposal = self.range.proposal
+        if piece != (proposal.start, Part.PAYLOAD):
+            return 0
+        return proposal.start_offset or 0
 
     def retargeted(self, range_: PieceRange) -> Cursor:
         """The same place in another range of the same request."""
         if range_ is self.range:
             return self
-        last = self.range.piece(self.index - 1) if self.index else None
-        index = range_.index_after(last) if last is not None else 0
+        index = range_.index_after(self.last)
         same = range_.piece(index) == self.piece
         return Cursor(range_, index, self.offset if same else None)
 
     def is_behind(self, other: Cursor) -> int:
         """The number of pieces that `other` has passed as a whole and this cursor has not."""
-        if other.range is self.range:  # nearly always
+        if other.range.bounds == self.range.bounds:  # nearly always
             return max(0, other.index - self.index)
-        last = other.range.piece(other.index - 1) if other.index else None
-        passed = self.range.index_after(last) if last is not None else 0
-        return max(0, passed - self.index)
+        return max(0, self.range.index_after(other.last) - self.index)
 
 
 # The possible places of the sender of a direction, and the possible demands on it.
@@ -281,18 +272,13 @@ class Candidates:
 
     As long as the sender is among the pieces that all ranges share, no packet can tell them from
     each other, and one cursor stands for all of them.
-
-    `other`, where a method takes it, is the same of the other direction of the request: both
-    have the same ranges, and each range is made once.
     """
 
-    __slots__ = ("_adjusted", "_shared", "demand", "first", "possible", "ranges")
+    __slots__ = ("_adjusted", "_shared", "first", "possible", "ranges")
 
     def __init__(self, range_: PieceRange, demand: Demand | None) -> None:
         self.first = Cursor(range_)
         """The cursor under the oldest possibility."""
-        self.demand = demand
-        """The receiver's latest demand; ``None`` before the first."""
         self.possible = Possible((self.first,), () if demand is None else (demand,))
         self.ranges = {range_.bounds: range_}  # in force now or later, the largest first
         # All adjustments by the receiver, and all by the sender, taken together.
@@ -307,29 +293,18 @@ class Candidates:
         """The number of ranges, or of demands, that are kept apart."""
         return max(len(self.ranges), len(self.possible.demands))
 
-    @property
-    def only(self) -> tuple[Cursor, Demand] | None:
-        """The one possibility, if there is but one."""
-        cursors, demands = self.possible
-        if len(cursors) == len(self.ranges) == len(demands) == 1:
-            return cursors[0], demands[0]
-        return None
-
     # Adjustments.
 
-    def retarget(self, end: int | None, upper_certpool: int | None, other: Candidates) -> None:
+    def retarget(self, end: int | None, upper_certpool: int | None) -> None:
         """From now on a smaller range applies to the sender."""
         smaller = {bounds: bounds.tightened(end, upper_certpool) for bounds in self.ranges}
         self._adjusted = [bounds.tightened(end, upper_certpool) for bounds in self._adjusted]
-        self.ranges = {
-            bounds: self._range(bounds, other) for bounds in dict.fromkeys(smaller.values())
-        }
-        self._shared = _shared_by(self.ranges.values())
-        self._place(cursor.retargeted(self.ranges[smaller[cursor.range.bounds]]) for cursor in self)
-        self._place(self._apart(1))
+        ranges = {bounds: self._range(bounds) for bounds in dict.fromkeys(smaller.values())}
+        self._place(cursor.retargeted(ranges[smaller[cursor.range.bounds]]) for cursor in self)
+        self._go_on_in(ranges)
 
     def may_be_retargeted(
-        self, end: int | None, upper_certpool: int | None, other: Candidates, *, by_sender: bool
+        self, end: int | None, upper_certpool: int | None, *, by_sender: bool
     ) -> None:
         """A smaller range applies to the sender, now or later.
 
@@ -340,24 +315,19 @@ class Candidates:
         smaller = {bounds: None}  # where it is smaller than all that may hold
         if not bounds.is_within(adjusted[not by_sender]):
             smaller = dict.fromkeys(each.tightened(*bounds) for each in self.ranges)
-        new = {each: self._range(each, other) for each in smaller if each not in self.ranges}
-        if not new:
-            return
-        self.ranges.update(new)
-        were_apart = not self._are_together(1)
-        self._shared = min(self._shared, _shared_by((self.first.range, *new.values())))
-        if were_apart:
-            self._place((*self, *self._places_in(new.values())))
-        else:
+        new = {each: self._range(each) for each in smaller if each not in self.ranges}
+        if new:
+            self.ranges.update(new)
+            self._shared = min(self._shared, *map(self.first.range.shared_with, new.values()))
             self._place(self._apart(1))
 
     def ask(self, demand: Demand) -> None:
-        self.possible, self.demand = Possible(self.possible.cursors, (demand,)), demand
+        self.possible = Possible(self.possible.cursors, (demand,))
 
     def may_be_asked(self, demand: Demand) -> None:
         cursors, demands = self.possible
         if demands[-1] != demand:
-            self.possible, self.demand = Possible(cursors, (*demands, demand)), demand
+            self.possible = Possible(cursors, (*demands, demand))
 
     # Moves of the sender.
 
@@ -411,25 +381,19 @@ class Candidates:
             cursor.move_inside(size)
         self._settle()
 
-    def begin_again(self, piece: Piece) -> None:
-        """Return to the beginning of the payload that is due."""
-        for cursor in self.possible.cursors:
-            if cursor.piece == piece:
-                cursor.move(cursor.index)
-        self._settle()
-
     def go_back_to(self, pieces: tuple[Piece, ...]) -> None:
-        """Return to the one of `pieces` that has just been passed."""
+        """Return to the beginning of the one of `pieces` that was just passed, or else is due."""
         for cursor in self.possible.cursors:
-            if cursor.index and cursor.range.piece(cursor.index - 1) in pieces:
+            if cursor.last in pieces:
                 cursor.move(cursor.index - 1)
+            elif cursor.piece in pieces:
+                cursor.move(cursor.index)
         self._settle()
 
     # Ranges and places.
 
-    def _range(self, bounds: Bounds, other: Candidates) -> PieceRange:
-        known = self.ranges.get(bounds) or other.ranges.get(bounds)
-        return known or self.first.range.bounded(bounds)
+    def _range(self, bounds: Bounds) -> PieceRange:
+        return self.ranges.get(bounds) or PieceRange(self.first.range.proposal, bounds)
 
     def _are_together(self, count: int) -> bool:
         """Whether the next `count` pieces are the same in all ranges."""
@@ -443,12 +407,9 @@ class Candidates:
         """The sender's possible places; one for all if the next `count` pieces are the same."""
         if len(self.ranges) == 1 or self._are_together(count):
             return self.possible.cursors
-        return _distinct(self._places_in(self.ranges.values()))
-
-    def _places_in(self, ranges: Iterable[PieceRange]) -> Iterator[Cursor]:
-        return (
+        return _distinct(
             cursor.retargeted(range_)
-            for range_ in ranges
+            for range_ in self.ranges.values()
             for cursor in self
             if range_.bounds.is_within(cursor.range.bounds)
         )
@@ -465,15 +426,14 @@ class Candidates:
             for bounds, range_ in self.ranges.items()
             if bounds in alive or any(map(bounds.is_within, alive))
         }
-        if len(possible) < len(self.ranges):
-            self.ranges, self._shared = possible, _shared_by(possible.values())
+        self._go_on_in(possible)
+
+    def _go_on_in(self, ranges: dict[Bounds, PieceRange]) -> None:
+        """These are the ranges in force now or later, and any that is smaller may be in force."""
+        largest, *others = ranges.values()
+        self.ranges = ranges
+        self._shared = min(map(largest.shared_with, others), default=largest.count)
         self._place(self._apart(1))
-
-
-def _shared_by(ranges: Iterable[PieceRange]) -> int:
-    """The number of first pieces that these ranges share; the largest of them comes first."""
-    largest, *others = ranges
-    return min((largest.shared_with(other) for other in others), default=largest.count)
 
 
 def _distinct(cursors: Iterable[Cursor]) -> tuple[Cursor, ...]:

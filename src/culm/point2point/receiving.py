@@ -11,9 +11,8 @@ from culm.point2point import events
 from culm.point2point.channels import Output, PayloadBody, RunReader, RunVerifier
 from culm.point2point.codec import NUMBERS, Metadata, PacketType, decode_metadata, metadata_size_max
 from culm.point2point.control import ControlChannel
-from culm.point2point.direction import Intake
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.handles import Request
+from culm.point2point.handles import Intake, Request
 from culm.point2point.messages import Mode, Negotiated
 from culm.point2point.pieces import Possible, TooManyCandidates
 from culm.point2point.states import Input, RequestState
@@ -62,7 +61,7 @@ class DataReceiver:
     def waiting(self) -> bool:
         """Whether the caller owes an answer before more is taken."""
         current = self._current
-        if current is not None and current.incoming.intake is Intake.WAITING:
+        if current is not None and current.intake is Intake.WAITING:
             return current.life is not RequestState.ENDED
         return self._runs.waits and current is not None and current.takes_data
 
@@ -115,8 +114,8 @@ class DataReceiver:
         """Take packets up to the next event; ``None`` if bytes, or the caller's answer, are due."""
         if self._output.refuses:
             raise Violation(ErrorCode.INVALID_DATA, "refused by the caller")
-        if self._runs.fault is not None:
-            self._runs.check()
+        if self._runs.fault is not None and self._current is not None:
+            self._runs.check(discarding=self._current.discarding)
         event: events.ConnectionEvent | None
         while not self.waiting:
             try:
@@ -148,7 +147,7 @@ class DataReceiver:
             return events.EntriesReceived(request_id=request.request_id, entries=entries)
         if self._runs.waits:
             raise Truncated(0)  # for verdicts
-        self._runs.check()
+        self._runs.check(discarding=request.discarding)
         return None
 
     def _take_packet(self) -> events.ConnectionEvent | None:
@@ -158,40 +157,36 @@ class DataReceiver:
         count = NUMBERS.get(first)
         if count is None:
             raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
-        numbers, end = [0, 0], 1
-        if count:
-            header = self._inbox.peek(_PACKET_HEADER_SIZE_MAX)
-            for index in range(count):
-                numbers[index], end = varu64.decode(header, end)
+        numbers, end = varu64.decode_many(self._inbox.peek(_PACKET_HEADER_SIZE_MAX), 1, count)
         event: events.ConnectionEvent | None = None
         if first == PacketType.SWITCH:
-            self._switch(numbers[0])
+            self._switch(*numbers)
             self._switches_size += end
         elif first == PacketType.CANCELLED:
-            event = self._take_marker(numbers[0])
+            event = self._take_marker(*numbers)
         else:
-            event = self._take_for_current(first, numbers)
+            event = self._take_for_current(first, *numbers)
         if not self.waiting:
             self._inbox.consume(end)
         return event
 
     def _switch(self, request_id: int) -> None:
-        request = self._control.requests.addressed(request_id, ErrorCode.SWITCH_TO_UNKNOWN_REQUEST)
-        if request is not None and request.incoming.marked:
+        request = self._control.addressed(request_id, ErrorCode.SWITCH_TO_UNKNOWN_REQUEST)
+        if request is not None and request.marked:
             raise Violation(ErrorCode.SWITCH_TO_UNKNOWN_REQUEST, f"{request_id} is cancelled")
         self._current, self._only_switch = request, False
 
     def _take_marker(self, request_id: int) -> events.ConnectionEvent | None:
         if self._only_switch:
             raise Violation(ErrorCode.NO_CURRENT_REQUEST, f"marker for {request_id}")
-        request = self._control.requests.addressed(request_id)
+        request = self._control.addressed(request_id)
         if request is None:
             return None
-        if request.incoming.marked:
+        if request.marked:
             raise Violation(ErrorCode.ALREADY_MARKED_CANCELLED, f"{request_id}")
         if self._current is request:
             self._current, self._only_switch = None, True
-        request.incoming.mark()
+        request.mark()
         self._control.end_if_due(request)
         return self._control.next_event()
 
@@ -205,18 +200,33 @@ class DataReceiver:
                 raise Violation(ErrorCode.NOT_CONFIRMED, "and now cancelled")
         return request
 
-    def _take_for_current(self, first: int, numbers: list[int]) -> events.ConnectionEvent | None:
-        request, number = self._data_request(), numbers[0]
+    def _take_for_current(
+        self, first: int, count: int = 1, packed_size: int | None = None
+    ) -> events.ConnectionEvent | None:
+        request = self._data_request()
         request_id, incoming = request.request_id, request.incoming
-        if incoming.discarding and first not in (PacketType.RAW, PacketType.COMPRESSED):
+        has_body = first in (PacketType.RAW, PacketType.COMPRESSED)
+        if not request.discarding and (has_body or first == PacketType.JUMP):
+            unknown = incoming.unknown_payload()
+            if unknown is not None:
+                request.wait()
+                return events.EntryWanted(request_id=request_id, seqnum=unknown)
+        if has_body:
+            if not request.discarding:
+                incoming.begin_payload(incoming.check_payload(count))
+            self._body.begin(count, packed_size)
+            return None
+        if request.discarding:
             return None
         match first:
             case PacketType.NOTIFY_ONE | PacketType.NOTIFY:
-                count = number if first & 1 else 1
                 seqnum, part = incoming.notify(count)
                 return events.Notified(request_id=request_id, seqnum=seqnum, part=part, count=count)
             case PacketType.JUMP:
-                return self._take_jump(request, number)
+                seqnum, at, finished = incoming.jump(count)
+                return events.PayloadReceived(
+                    request_id=request_id, seqnum=seqnum, offset=at, data=b"", finished=finished
+                )
             case PacketType.APOLOGY:
                 if self._safe:
                     raise Violation(ErrorCode.APOLOGY_IN_SAFE_MODE)
@@ -224,23 +234,10 @@ class DataReceiver:
                 incoming.apologize(pieces)
                 seqnum, part = pieces[0]
                 return events.Apologized(request_id=request_id, seqnum=seqnum, part=part)
-            case PacketType.RAW:
-                return self._begin_payload(request, number, None)
-            case PacketType.COMPRESSED:
-                return self._begin_payload(request, number, numbers[1])
             case _:
                 reason = events.SkipReason(first)
                 seqnum, _ = incoming.skip(reason)
                 return events.PayloadSkipped(request_id=request_id, seqnum=seqnum, reason=reason)
-
-    def _take_jump(self, request: Request, size: int) -> events.ConnectionEvent | None:
-        wanted = self._want_entry(request)
-        if wanted is not None:
-            return wanted
-        seqnum, offset, finished = request.incoming.jump(size)
-        return events.PayloadReceived(
-            request_id=request.request_id, seqnum=seqnum, offset=offset, data=b"", finished=finished
-        )
 
     # Metadata.
 
@@ -252,56 +249,32 @@ class DataReceiver:
         )
         request = self._data_request()
         incoming = request.incoming
-        if incoming.discarding:
+        if request.discarding:
             self._inbox.consume(size)
             return None
         possible = incoming.check_metadata()
         try:
             rebuilt = rebuild_one(request, possible, metadata, family=self._family)
         except HashMissing as missing:
-            incoming.wait()
+            request.wait()
             return events.HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
-        entry = rebuilt.entry
-        if not rebuilt.signed and self._safe:
+        request_id, (entry, signed, linked) = request.request_id, rebuilt
+        if not signed and self._safe:
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         self._inbox.consume(size)
-        if rebuilt.signed and not rebuilt.linked:
-            incoming.discard()
-            return events.ForkSuspected(request_id=request.request_id, entry=entry)
-        if rebuilt.signed:
+        if not signed:
+            incoming.take_invalid_metadata(possible, entry)
+        elif linked:
             incoming.take_metadata(possible, entry, valid=True)
         else:
-            incoming.take_invalid_metadata(possible, entry)
-        return events.MetadataReceived(
-            request_id=request.request_id, entry=entry, verified=rebuilt.signed
-        )
-
-    # Payloads.
-
-    def _want_entry(self, request: Request) -> events.ConnectionEvent | None:
-        """Ask for the entry whose payload is due, unless it is known."""
-        seqnum = request.incoming.unknown_payload()
-        if seqnum is None:
-            return None
-        request.incoming.wait()
-        return events.EntryWanted(request_id=request.request_id, seqnum=seqnum)
-
-    def _begin_payload(
-        self, request: Request, size: int, packed_size: int | None
-    ) -> events.ConnectionEvent | None:
-        if not request.incoming.discarding:
-            wanted = self._want_entry(request)
-            if wanted is not None:
-                return wanted
-            possible = request.incoming.check_payload(size)
-            request.incoming.begin_payload(possible)
-        self._body.begin(size, packed_size)
-        return None
+            request.pass_over()
+            return events.ForkSuspected(request_id=request_id, entry=entry)
+        return events.MetadataReceived(request_id=request_id, entry=entry, verified=signed)
 
     def _bring(self, request: Request, data: bytes) -> events.ConnectionEvent | None:
         """Bytes of a payload have come (none: of an empty one)."""
         incoming = request.incoming
-        if incoming.discarding or not (data or self._body.is_empty):
+        if request.discarding or not (data or self._body.is_empty):
             return None
         seqnum, offset = incoming.payload_due().seqnum, incoming.cursor.offset
         finished, verified = incoming.take_payload(data)
