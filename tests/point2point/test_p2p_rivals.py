@@ -13,7 +13,7 @@ from culm.bymux import Connection as Mux
 from culm.bymux import InitialState, InitialStream, Role
 from culm.point2point import Limits, Proposal
 from culm.point2point.channels import Output
-from culm.point2point.control import ControlChannel
+from culm.point2point.requests import ControlChannel
 from culm.wire.multihash import YAMF
 from culm.wire.varu64 import MAX
 

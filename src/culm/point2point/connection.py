@@ -19,13 +19,12 @@ from culm.bymux.packets import HEADER_SIZE_MAX
 from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase, check_time
 from culm.point2point.channels import Output, RunVerifier
 from culm.point2point.codec import decode_setup, encode_setup
-from culm.point2point.control import ControlChannel
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import ConnectionEvent, Established, GivenUp
 from culm.point2point.handles import Openable, Request, check_knowledge, local
 from culm.point2point.limits import Limits, Timing
 from culm.point2point.messages import Negotiated, Proposal, Setup
-from culm.point2point.receiving import DataReceiver
+from culm.point2point.requests import ControlChannel, DataReceiver
 from culm.point2point.states import RequestState, State
 from culm.replication import Debts, Liveness
 from culm.timers import earliest

@@ -15,15 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from culm.bamboo.entry import Entry
-from culm.bamboo.links import open_targets
+from culm.bamboo.entry import Entry, decode, verify_signature
+from culm.bamboo.links import has_lipmaalink, lipmaa, open_targets
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Buffer
 from culm.intervals import Intervals
+from culm.point2point.codec import Metadata
 from culm.point2point.errors import ErrorCode, Violation
 from culm.point2point.events import SkipReason
 from culm.point2point.messages import Adjust, Demand
 from culm.point2point.pieces import Candidates, Cursor, Part, Piece, Possible
+from culm.wire import varu64
+from culm.wire.multihash import HashFamily
 
 # Hashes of link targets are pruned to those that later entries can reach when there are
 # more than this; open_targets() never has more than 42.
@@ -428,6 +431,25 @@ class Direction:
         return self.candidates.allowing(check, count)
 
 
+class Rebuilt(NamedTuple):
+    """An entry, and whether its author has signed it.
+
+    linked: its links are those that the request knows.
+    """
+
+    entry: Entry
+    signed: bool
+    linked: bool
+
+
+class HashMissing(Exception):
+    """The hash of entry `seqnum` is needed, and the request does not tell it."""
+
+    def __init__(self, seqnum: int) -> None:
+        super().__init__(seqnum)
+        self.seqnum = seqnum
+
+
 class Outgoing(Direction):
     """The direction in which we send."""
 
@@ -477,6 +499,66 @@ class Incoming(Direction):
     def know_beginning(self, verifier: PayloadVerifier | None) -> None:
         """The caller has hashed the payload up to where the range begins."""
         self.verifier = verifier
+
+    # Entries rebuilt from metadata packets.
+
+    def rebuild(self, possible: Possible, metadata: Metadata, *, family: HashFamily) -> Rebuilt:
+        """Of the entries that may be due, rebuild the one for which it works.
+
+        There is more than one candidate only after an adjustment of the range.  Raises
+        `HashMissing`, or `Violation` if the sender should (not) have sent the backlink.
+        """
+        found: Rebuilt | None = None
+        errors: list[Exception] = []
+        candidates = (cursor.piece.seqnum for cursor in possible.cursors if cursor.piece)
+        for seqnum in dict.fromkeys(candidates):
+            try:
+                rebuilt = self._rebuild(seqnum, metadata, family=family)
+            except (HashMissing, Violation) as error:
+                errors.append(error)
+            else:
+                if rebuilt.signed:
+                    return rebuilt
+                found = found or rebuilt
+        missing = next((error for error in errors if isinstance(error, HashMissing)), None)
+        if missing is not None or found is None:
+            raise missing or errors[0]
+        return found
+
+    def _rebuild(self, seqnum: int, metadata: Metadata, *, family: HashFamily) -> Rebuilt:
+        log, before = self.cursor.range.proposal.log, seqnum - 1
+        known = self.link(before)
+        backlink, lipmaalink = known, None
+        if has_lipmaalink(seqnum):
+            if metadata.backlink is not None:
+                # We may have transmitted the entry before while this packet was on its way, but
+                # the sender knows its own transmissions.
+                if before in self.metadata:
+                    why = f"metadata {before} was sent before"
+                    raise Violation(ErrorCode.BACKLINK_REDUNDANT, why)
+                backlink = metadata.backlink
+            elif not self.tells_metadata(before):
+                raise Violation(ErrorCode.BACKLINK_MISSING, f"of entry {seqnum}")
+        elif metadata.backlink is not None:
+            raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"entry {seqnum} has one link")
+        if seqnum > 1 and backlink is None:
+            raise HashMissing(before)
+        if has_lipmaalink(seqnum):
+            lipmaalink = self.link(lipmaa(seqnum))
+            if lipmaalink is None:
+                raise HashMissing(lipmaa(seqnum))
+        encoded = (
+            b"\1" if metadata.end_of_log else b"\0",
+            log.author,
+            varu64.encode(log.log_id),
+            varu64.encode(seqnum),
+            lipmaalink or b"",
+            backlink or b"",
+            metadata.tail,
+        )
+        entry = decode(b"".join(encoded), family=family)
+        linked = known is None or entry.backlink in (None, known)
+        return Rebuilt(entry, verify_signature(entry), linked)
 
     # Duties of the peer.
 
