@@ -237,12 +237,35 @@ def test_a_nonce_of_another_server_is_refused() -> None:
     )
 
 
-def test_nonces_are_bounded() -> None:
+def test_used_nonces_are_bounded() -> None:
+    """One that was forgotten could be replayed: it is good no more, nor is any as old."""
     shared = Nonces(rng=random.Random(1), nonces_max=3)
-    issued = [shared.issue(0) for _ in range(5)]
-    results = [upgrade(shared, good_header(shared, nonce=nonce)) for nonce in issued[2:]]
-    assert all(isinstance(events[0], Authenticated) for events in results[-1:])
-    assert code(upgrade(shared, good_header(shared, nonce=issued[0]))) is not None
+    issued = [shared.issue(now) for now in range(6)]
+    for nonce in issued[1:]:
+        assert isinstance(upgrade(shared, good_header(shared, nonce=nonce))[0], Authenticated)
+    for at, nonce in enumerate(issued):
+        events = upgrade(shared, good_header(shared, nonce=nonce, count=2))
+        assert isinstance(events[0], Authenticated) is (at >= 3), at
+
+
+def test_strangers_put_out_no_challenge() -> None:
+    """Law 4: whoever has no password takes no place of those who have one."""
+    shared = Nonces(rng=random.Random(1), nonces_max=3)
+    nonce = shared.issue(0)
+    for _ in range(100):
+        assert code([*upgrade(shared, "X: y")]) is None  # challenged
+    assert isinstance(upgrade(shared, good_header(shared, nonce=nonce))[0], Authenticated)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_nonce_that_was_changed_is_stale(place: int) -> None:
+    shared = nonces()
+    parts = shared.issue(0).split(":")
+    changed = ["0" * 32, (99_999.0).hex(), "0" * 64][place]
+    nonce = ":".join([*parts[:place], changed, *parts[place + 1 :]])
+    for odd in (nonce, parts[place], "", ":::"):
+        events = upgrade(shared, good_header(shared, nonce=odd))
+        assert code(events) is ErrorCode.UNAUTHORIZED
 
 
 def test_websocket_headers_of_proxies_are_tolerated() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import random
 import re
 from collections import OrderedDict
@@ -161,25 +162,16 @@ class Verdict:
     BAD = "bad"
 
 
-@dataclass(slots=True)
-class _Nonce:
-    until: float
-    count: int
-
-    def use(self, count: int, now: float) -> bool:
-        """Whether it may be used for the `count`-th time; no count is valid twice."""
-        fresh = now < self.until and count > self.count
-        if fresh:
-            self.count = count
-        return fresh
-
-
 class Nonces:
     """A server's nonces; shared by all of its connections.
 
+    A nonce tells when it expires, and has a code that only this server can make: nothing is kept of
+    one before somebody who knows a password has used it, so strangers put out nobody's.
+
     :param rng: the source of nonces; must be unpredictable outside of tests.
     :param lifetime: seconds for which a nonce is good.
-    :param nonces_max: nonces remembered; beyond that the oldest is forgotten.
+    :param nonces_max: used nonces remembered; beyond that the oldest is forgotten, and those that
+        expire no later are good no more unless they are remembered.
     """
 
     def __init__(
@@ -188,14 +180,35 @@ class Nonces:
         self._rng = rng
         self._lifetime = lifetime
         self._nonces_max = nonces_max
-        self._nonces: OrderedDict[str, _Nonce] = OrderedDict()
+        self._secret = b""  # drawn with the first nonce
+        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._forgotten_until = -math.inf  # when the last of those forgotten expires
 
     def issue(self, now: float) -> str:
-        nonce = f"{self._rng.getrandbits(128):032x}"
-        while len(self._nonces) >= self._nonces_max:
-            self._nonces.popitem(last=False)
-        self._nonces[nonce] = _Nonce(now + self._lifetime, 0)
-        return nonce
+        self._secret = self._secret or self._rng.getrandbits(256).to_bytes(32)
+        told = f"{self._rng.getrandbits(128):032x}:{(now + self._lifetime).hex()}"
+        return f"{told}:{self._code(told)}"
+
+    def _code(self, told: str) -> str:
+        return hmac.digest(self._secret, told.encode(errors="surrogatepass"), "sha256").hex()
+
+    def _use(self, nonce: str, count: int, now: float) -> bool:
+        """Whether it may be used for the `count`-th time; no count is valid twice."""
+        told, _, code = nonce.rpartition(":")
+        if not self._secret or code != self._code(told):
+            return False
+        until = _expiry(nonce)
+        known = self._counts.get(nonce)
+        if now >= until or count <= (known or 0):
+            return False
+        if known is None:
+            if until <= self._forgotten_until:
+                return False
+            while len(self._counts) >= self._nonces_max:
+                forgotten, _ = self._counts.popitem(last=False)
+                self._forgotten_until = max(self._forgotten_until, _expiry(forgotten))
+        self._counts[nonce] = count
+        return True
 
     def verify(
         self, header: str, *, realm: str, uri: str, lookup: Callable[[str], str | None], now: float
@@ -224,7 +237,11 @@ class Nonces:
         right = hmac.compare_digest(wanted.encode(), given.get("response", "").lower().encode())
         if not right or password is None:
             return Verdict.BAD, user
-        known = self._nonces.get(nonce)
-        if known is None or not known.use(int(nc, 16), now):
+        if not self._use(nonce, int(nc, 16), now):
             return Verdict.STALE, user
         return Verdict.GOOD, user
+
+
+def _expiry(nonce: str) -> float:
+    """When a nonce of ours expires."""
+    return float.fromhex(nonce.split(":")[1])
