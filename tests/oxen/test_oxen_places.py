@@ -216,6 +216,21 @@ def test_whoever_proves_nothing_takes_no_place_of_one_that_is_given_up() -> None
     assert not [event for event in table.events() if isinstance(event, PeerForgotten)]
 
 
+def test_one_that_is_back_and_has_no_place_for_us_keeps_nobody_out() -> None:
+    """It answers keepalives, as any server does, and our synchronize message never."""
+    table = Table(limits=Limits(peers_max=1))
+    table.join(b"P")
+    table.wait(100.0)
+    table.wait(80.0, alive=(b"P",))
+    assert table.node.peers()[b"P"].state is PeerState.SYNCHRONIZING
+    table.tell_message(b"Q", Synchronize(0, 7))
+    assert set(table.node.peers()) == {b"P"}
+    table.wait(60.0, alive=(b"P",))
+    table.join(b"Q")
+    assert set(table.node.peers()) == {b"Q"}
+    assert PeerForgotten(peer=b"P") in table.events()
+
+
 def test_a_candidate_that_was_never_heard_makes_room_for_one_that_speaks() -> None:
     """It may be out of reach for good, as the way to it leads over some that have given it up."""
     table = Table(limits=Limits(candidates_max=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import attrgetter
 
 from culm.oxen.context import Context
@@ -16,8 +17,8 @@ from culm.oxen.states import PeerState
 class Roster:
     """All peers by their IDs, and the tombstones of those that have left.
 
-    While a peer is given up there is one more place, so that it does not keep out a live server: a
-    server that joins there takes over its place.
+    While a peer is given up, or has long not answered since, there is one more place, so that it
+    does not keep out a live server: a server that joins there takes over its place.
 
     A tombstone keeps its place in the last contact table, so that acknowledgements find
     their way for as long as the peer may ask for them.
@@ -75,14 +76,20 @@ class Roster:
 
     def _is_full(self) -> bool:
         """Whether all places are taken, strangers' included."""
-        more = any(peer.state is PeerState.GIVEN_UP for peer in self.peers.values())
-        return len(self.peers) >= self._limits.peers_max + more
+        return len(self.peers) >= self._limits.peers_max + any(self._absent())
+
+    def _absent(self) -> Iterator[Peer]:
+        """Peers that are given up, or were and can be reached, but have no place for us."""
+        until = self._clock.unix - self._timing.usable_s - self._timing.give_up_s
+        for peer in self.peers.values():
+            is_back = peer.state is PeerState.SYNCHRONIZING and peer.lost
+            if peer.state is PeerState.GIVEN_UP or (is_back and peer.since <= until):
+                yield peer
 
     def to_be_replaced(self) -> list[Peer]:
-        """The peer whose place a newcomer has taken over, if any: the one given up longest ago."""
-        given_up = [peer for peer in self.peers.values() if peer.state is PeerState.GIVEN_UP]
+        """The peer whose place a newcomer has taken over, if any: the one absent for longest."""
         over = len(self.peers) > self._limits.peers_max
-        return sorted(given_up, key=attrgetter("since"))[:over]
+        return sorted(self._absent(), key=attrgetter("since"))[:over]
 
     def _strangers(self) -> list[Peer]:
         """Servers that have proved nothing, and that no trusted server has named."""
