@@ -108,9 +108,9 @@ def is_settled(purpose: Purpose, log: LogState) -> bool:
 
 
 def is_over(purpose: Purpose, log: LogState) -> bool:
-    """Whether no request is made or planned; one that is put off may not be wanted any more."""
-    stage = log.ours[purpose].stage
-    return stage is Stage.IDLE or (stage is Stage.DEFERRED and wish(purpose, log) is None)
+    """Whether no request is made or wanted; one that is put off may not be any more."""
+    idle = log.ours[purpose].stage in (Stage.IDLE, Stage.DEFERRED)
+    return idle and wish(purpose, log) is None
 
 
 def may_rest(log: LogState, *, patient: bool) -> bool:

@@ -226,11 +226,6 @@ class LogState:
             return False
         return bool(ours) and all(each.only_waits for each in ours)
 
-    @property
-    def wanted(self) -> Want | None:
-        """Our wishes for the next entries; ``None``: none are wanted."""
-        return self.want if self.follows else None
-
     def decode(self, stored: StoredEntry) -> Entry:
         return decode(stored.encoded, family=self.family)
 

@@ -65,11 +65,10 @@ class LogSync(LogState):
 
     @property
     def has_nothing_to_do(self) -> bool:
-        """Whether it is settled, and no request (made or planned), range or question is left."""
-        if self.under_way or self.writing or self.questions or self.ranges or self.theirs:
+        """Whether no request is made or wanted, and no question is left."""
+        if not self.loaded or self.under_way or self.writing or self.questions or self.theirs:
             return False
-        idle = all(decisions.is_over(purpose, self) for purpose in Purpose)
-        return idle and self.settled
+        return all(decisions.is_over(purpose, self) for purpose in Purpose)
 
     def may_rest(self, request: Request, *, patient: bool, ours: bool) -> bool:
         """Whether a request has no end, and both sides have the whole log.

@@ -209,11 +209,7 @@ class Logs:
         self._served: set[LogKey] = set()  # had some since the last time that others got none
         # Ranges that rest, of logs without a place.
         self._resting: dict[LogKey, tuple[Want, ...]] = {}
-        self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were,
-        self._in_ranges: dict[LogKey, None] = {}  # and those of which only a range may be due
-
-    def __contains__(self, log: LogKey) -> bool:
-        return log in self.states
+        self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were
 
     # Places.
 
@@ -249,7 +245,9 @@ class Logs:
         as the peer has answered.
         """
         waiting = (each for each in list(self.states.items()) if each[1].only_waits)
-        withdrawn = {log: state.wanted for log, state in islice(waiting, wanted)}
+        withdrawn = {
+            log: state.want if state.follows else None for log, state in islice(waiting, wanted)
+        }
         for log in withdrawn:
             self.made_way = True
             self.tell(log, steps.Happening.WITHDRAWN)
@@ -261,7 +259,7 @@ class Logs:
         if resting := self.states.pop(log).resting:
             self._resting[log] = resting
         self._served.discard(log)
-        for kept in (self._unsettled, self._in_ranges, self._deferred):
+        for kept in (self._unsettled, self._deferred):
             kept.pop(log, None)
         for purpose in Purpose:
             self._crowded.pop((log, purpose), None)
@@ -364,20 +362,19 @@ class Logs:
 
     @property
     def settled(self) -> bool:
-        """Whether all logs are settled; each is checked after something has happened to it."""
-        in_ranges, states = self._in_ranges, self.states
-        while in_ranges and states[next(reversed(in_ranges))].settled:
-            in_ranges.popitem()
-        return self.settled_but_ranges and not in_ranges
+        """Whether all logs are settled."""
+        ranged = (state for state in self.states.values() if state.ranges)
+        return self.settled_but_ranges and all(state.settled for state in ranged)
 
     @property
     def settled_but_ranges(self) -> bool:
-        """The same, but for ranges that the peer has confirmed: it may lack a part of them."""
-        unsettled, states = self._unsettled, self.states
-        while unsettled and (state := states[next(reversed(unsettled))]).settled_but_range:
-            log, _ = unsettled.popitem()
-            if state.ranges:
-                self._in_ranges[log] = None
+        """The same, but for ranges that the peer has confirmed: it may lack a part of them.
+
+        Each log is checked after something has happened to it.
+        """
+        unsettled = self._unsettled
+        while unsettled and self.states[next(reversed(unsettled))].settled_but_range:
+            unsettled.popitem()
         return not unsettled
 
     def go_on(self) -> None:
@@ -463,8 +460,7 @@ class Logs:
 
     def _retry_deferred(self) -> bool:
         """Let the first log that the peer has turned away try again; whether there was one."""
-        if self.turned_away:
-            log, _ = self._deferred.popitem(last=False)
-            self.tell(log, steps.RoomMade())
-            return True
-        return False
+        if not self.turned_away:
+            return False
+        self.retry(next(iter(self._deferred)))
+        return True

@@ -47,6 +47,8 @@ _DEFAULT_LIMITS: Final = ReplicatorLimits()
 _DEFAULT_TIMING: Final = Timing()
 _DEFAULT_INTEREST: Final = Interest()
 _LOGS_READ_MAX = 1000
+# A proposal that ends in this way has told something that will not be told again.
+_TOLD_ONCE: Final = (CancelReason.END_OF_RANGE, CancelReason.FORK)
 
 
 class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
@@ -158,7 +160,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         check_log(log)
         self.connection.check_open()
         self._quiet.disturb()
-        if log in self._logs or self._logs.free():
+        if log in self.logs or self._logs.free():
             self._keep(log)
             self._logs.tell(log, Happening.CHANGED)
         elif len(self._again) < self._limits.logs_max:  # let it wait for a place
@@ -256,14 +258,14 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if self._has_placed:
             self._has_placed = False
             for event in list(self._newcomers.values()):
-                if event.proposal.log in self._logs:  # its log has got one for another reason
+                if event.proposal.log in self.logs:  # its log has got one for another reason
                     del self._newcomers[event.request_id]
                     self._consider(event)
         while self._told_of and not self._newcomers and self._logs.free():
             self._consider(self._told_of.popitem(last=False)[1])
         while self._again and not self._newcomers and self._logs.free():
             log, want = next(iter(self._again.items()))
-            if log in self._logs:  # it has not made way yet
+            if log in self.logs:  # it has not made way yet
                 self._want_again(log)
             else:
                 self._keep(log, only_stored=want is None)
@@ -354,13 +356,16 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._logs.retry_crowded()
             case events.Proposed():
                 self._consider(event)
+            case events.Cancelled(request_id=request_id) if request_id in self._newcomers:
+                newcomer = self._newcomers.pop(request_id)
+                if event.cancel.reason in _TOLD_ONCE:
+                    self._remember(newcomer)
+            case (
+                events.ProposalDropped(request_id=request_id)
+                | events.RequestEnded(request_id=request_id)
+            ) if request_id in self._newcomers:
+                del self._newcomers[request_id]
             case events.RequestEvent():
-                if isinstance(
-                    event, events.Cancelled | events.ProposalDropped | events.RequestEnded
-                ):
-                    newcomer = self._newcomers.pop(event.request_id, None)
-                    if newcomer is not None and _tells(event):
-                        self._remember(newcomer)
                 log = self._transfers.about.get(event.request_id)
                 if log is not None:
                     self._tell(log, event)
@@ -404,7 +409,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             after = unread.after
             for log in logs:
                 # A place that was free may have been given to a log of the peer meanwhile.
-                if not (placeless or log in self._logs or self._logs.free()):
+                if not (placeless or log in self.logs or self._logs.free()):
                     self._put_off(unread._replace(after=after))
                     self._known()
                     return
@@ -439,7 +444,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
         `only_stored`: unless logs are accepted, it is wanted only if the store has some of it.
         """
-        if log in self._logs:
+        if log in self.logs:
             return True
         if not self._logs.free():
             self._refuse(log)
@@ -456,7 +461,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _consider(self, event: events.Proposed) -> None:
         log, request = event.proposal.log, self._request_of(event)
-        known, accepted = log in self._logs, self._interest.accept_new_logs
+        known, accepted = log in self.logs, self._interest.accept_new_logs
         if not known and self._early is not None:
             self._early.append(event)
             return
@@ -488,13 +493,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """The request; ``None``: dropped or cancelled since, and the id perhaps used again."""
         request = self.connection.requests.get(event.request_id)
         return request if request is not None and request.proposal is event.proposal else None
-
-
-def _tells(event: Event) -> bool:
-    """Whether a proposal that ends in this way has told something that will not be told again."""
-    if not isinstance(event, events.Cancelled):
-        return False
-    return event.cancel.reason in (CancelReason.END_OF_RANGE, CancelReason.FORK)
 
 
 class _Unread(NamedTuple):
