@@ -402,13 +402,15 @@ def test_a_fork_that_comes_to_be_known_meanwhile_is_not_confirmed() -> None:
 def test_a_proposal_is_kept_waiting_only_for_one_of_ours_that_displaces_it() -> None:
     for made, stage, unanswered in product(proposals(), Stage, (False, True)):
         ours = Ours(stage, asked(endless=False) if unanswered else None)
-        for log in combined(position=(0, 2, 4), follows=(False, True), ours=(ours,)):
+        refused = {"follows": (False, True), "refused": (False, True)}
+        for log in combined(position=(0, 2, 4), ours=(ours,), **refused):
             said = give_way(made, log)
             coming = unanswered or stage is Stage.PREPARING
             displaces = coming and log.live and start_of_next(log).seqnum < made.start
             assert (said is Answer.AWAIT_OURS) is displaces
             if not displaces:
-                assert said is (Answer.DEFER if is_wanted(made, log) else Answer.REFUSE)
+                comes = is_wanted(made, log) and not log.refused
+                assert said is (Answer.DEFER if comes else Answer.REFUSE)
 
 
 def test_every_answer_has_its_place_in_the_table() -> None:

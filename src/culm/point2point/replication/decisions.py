@@ -285,7 +285,8 @@ def give_way(proposal: Proposal, log: LogState) -> Answer:
     coming = ours.stage is Stage.PREPARING or ours.unanswered
     if coming and log.live and start_of_next(log).seqnum < proposal.start:
         return Answer.AWAIT_OURS
-    return Answer.DEFER if is_wanted(proposal, log) else Answer.REFUSE
+    comes = is_wanted(proposal, log) and not log.refused  # else nobody would ask for it again
+    return Answer.DEFER if comes else Answer.REFUSE
 
 
 def is_wanted(proposal: Proposal, log: LogState) -> bool:
