@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from culm.arguments import check_int, check_type
+from culm.buffer import Buffer
 from culm.machine import Closed, LocalProtocolError, RemoteProtocolError, StreamBase
 from culm.p2panda.codec import Codec, Dialect, Framer
 from culm.p2panda.errors import ErrorCode
@@ -122,6 +123,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._in_runs = in_runs
         self._run_size_max = _RUN_SIZE_MAX
         self._codec = Codec(dialect=dialect, limits=limits)
+        self._heard = 0  # bytes
         self._framer = Framer(self._inbox, self._codec, skip_max=limits.operation_skip_max)
         self._ours, self._theirs = Interests(), Interests()
         self._sessions = Sessions(
@@ -231,11 +233,20 @@ class Connection(StreamBase[ConnectionEvent]):
         wanted = max(self._receive_max, self._framer.size_max)
         return max(0, wanted - self._inbox.size)
 
+    def receive_data(self, data: Buffer) -> None:
+        before = self._inbox.size
+        super().receive_data(data)
+        self._heard += self._inbox.size - before
+
     def next_deadline(self) -> float | None:
         return None if self._closed is not None else self._sessions.next_deadline()
 
     def advance(self, now: float) -> None:
-        self._sessions.advance(now)
+        self._sessions.advance(
+            now,
+            carried=self._heard + self._answers.taken,
+            is_busy=bool(self._inbox.size or self._framer.left or self._outbox.size),
+        )
 
     def excuse(self, now: float) -> None:
         """Blame us, not the peer, for sessions that stood still since the last `advance`.

@@ -125,7 +125,8 @@ class Timing:
         The peer's time to answer a request, or the end of live mode.
     progress_max_s
         The time for which a session may stand still: neither side says anything, though something
-        is owed.
+        is owed.  Neither time passes while a slow line is in the midst of other messages, as long
+        as it carries 1 KiB in that time, and for at most 64 MiB.
     pause_min_s, pause_max_s
         The pause before a replicator asks again (`Policy.asks`) for a session that has failed, or
         was not to end: each one is twice as long as the one before, up to the longest.

@@ -32,6 +32,7 @@ from culm.p2panda.events import (
 )
 from culm.p2panda.heights import Height
 from culm.p2panda.limits import Limits, Timing
+from culm.p2panda.line import Line
 from culm.p2panda.messages import (
     Have,
     Mode,
@@ -63,14 +64,14 @@ class Session:
     requested_by_us: whether we have asked for it.
     state: its state, which follows from the next two.
     local, remote: the messages that we have sent, and those that the peer has.
-    moved_at: the time of the last message, in either direction.
+    moved_at, carried: the time of the last message, in either direction, and `Line.carried` then.
     is_doubtful: whether the peer's messages may belong to an earlier one with the same id, which
         was given up here.
     """
 
     __slots__ = (
-        *("_sessions", "is_doubtful", "local", "mode", "moved_at", "remote", "requested_by_us"),
-        *("schema_ids", "session_id", "state"),
+        *("_sessions", "carried", "is_doubtful", "local", "mode", "moved_at"),
+        *("remote", "requested_by_us", "schema_ids", "session_id", "state"),
     )
 
     def __init__(
@@ -178,6 +179,7 @@ class Session:
         if local is remote is SideState.OFFERING:
             local = remote = SideState.LIVE
         self.local, self.remote, self.moved_at = local, remote, self._sessions.now
+        self.carried = self._sessions.line.carried
         self.state = SESSION_STATES[local, remote, self.requested_by_us]
 
     def give_way(self) -> None:
@@ -208,6 +210,7 @@ class Sessions:
     events: the events that follow that of the last message.
     faults: the sessions that the peer has spoilt, and its messages of no session.
     now: the time told last.
+    line: the movement of the line until then.
     """
 
     def __init__(
@@ -237,7 +240,7 @@ class Sessions:
         self._closed = False
         self.events: Queue[ConnectionEvent] = Queue()
         self.faults = 0
-        self.now = 0.0
+        self.now, self.line = 0.0, Line()
 
     @property
     def running(self) -> list[Session]:
@@ -249,7 +252,7 @@ class Sessions:
         session = self._by_id.get(session_id)
         if session is not None and session.local is not SideState.BROKEN:
             return session
-        raise _no_such(session_id)
+        raise LocalProtocolError(ErrorCode.NO_SUCH_SESSION, f"session {session_id}")
 
     def about(self, schema_ids: tuple[str, ...]) -> Session | None:
         """The session about exactly these schemas, unless it has been broken off."""
@@ -394,7 +397,8 @@ class Sessions:
     def _check_running(self, session: Session) -> None:
         self.check_open()
         if not self.is_running(session):
-            raise _no_such(session.session_id)
+            name = f"session {session.session_id}"
+            raise LocalProtocolError(ErrorCode.NO_SUCH_SESSION, name)
 
     def _answer(self, message: SyncRequest | SessionMessage) -> None:
         self._outbox.answer(self._codec.encode(message))
@@ -553,9 +557,10 @@ class Sessions:
     def next_deadline(self) -> float | None:
         return self._deadlines.next()
 
-    def advance(self, now: float) -> None:
-        """Tell the time."""
+    def advance(self, now: float, *, carried: int, is_busy: bool) -> None:
+        """Tell the time; see `Line.look`."""
         check_time(now, self.now if self._started else None)
+        self.line.look(self.now, carried, is_busy=is_busy)
         self.now = now
         if not self._started:
             self._started = True
@@ -582,9 +587,10 @@ class Sessions:
             self._deadlines.set(session, session.moved_at + self._patience(session))
 
     def _look_after(self, session: Session) -> None:
-        """The session's deadline has passed, unless something has been said meanwhile."""
-        if session.moved_at + self._patience(session) > self.now:
-            self._watch(session)
+        """Its deadline has passed, unless something was said, or a slow line has moved, since."""
+        since = self.line.still_since(session.moved_at, session.carried)
+        if since + self._patience(session) > self.now:
+            self._deadlines.set(session, since + self._patience(session))
         elif session.local is SideState.BROKEN:
             self._forget(session)
             self._give_up(session.session_id)
@@ -592,7 +598,3 @@ class Sessions:
             requested = session.state is SessionState.REQUESTED
             code = ErrorCode.UNANSWERED if requested else ErrorCode.STALLED
             self._end(session, RemoteProtocolError(code, f"session {session.session_id}"))
-
-
-def _no_such(session_id: int) -> LocalProtocolError:
-    return LocalProtocolError(ErrorCode.NO_SUCH_SESSION, f"session {session_id}")

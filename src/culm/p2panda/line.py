@@ -1,0 +1,34 @@
+"""The movement of a line, which may be slow: what has not come may be behind something else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A line that carries so many bytes, both ways, moves; so many may be ahead of what is waited for.
+_MOVED_MIN: Final = 1024
+_AHEAD_MAX: Final = 1 << 26
+
+
+class Line:
+    """How much the line to a peer has carried, both ways, and when.
+
+    carried: the bytes of which it is known when they were carried.
+    """
+
+    __slots__ = ("_is_busy", "_moved_at", "carried")
+
+    def __init__(self) -> None:
+        self.carried = 0
+        self._moved_at = 0.0
+        self._is_busy = False
+
+    def look(self, before: float, carried: int, *, is_busy: bool) -> None:
+        """Note what it has carried since a time, and whether it is in the midst of something."""
+        if carried >= self.carried + _MOVED_MIN:
+            self.carried, self._moved_at = carried, before
+        self._is_busy = is_busy
+
+    def still_since(self, since: float, carried: int) -> float:
+        """Since when something may be missed that is due `since` then, with so much carried."""
+        excused = self._is_busy and self.carried - carried < _AHEAD_MAX
+        return max(since, self._moved_at) if excused else since
