@@ -161,8 +161,7 @@ class Direction:
             elif entry is not None:
                 size, small = entry.payload_size, reason is SkipReason.TOO_SMALL
                 if not (size < demand.size_min if small else size > demand.size_max):
-                    skipped = "small" if small else "large"
-                    why = f"payload of {size} bytes skipped as too {skipped}"
+                    why = f"payload of {size} bytes skipped as too {'small' if small else 'large'}"
                     raise Violation(ErrorCode.SKIP_DISPROVED, why)
 
         return self._pass_over(self._allowing(check), 1)
@@ -419,10 +418,7 @@ class Direction:
         return None
 
     def _forget_entry(self) -> None:
-        due = self.cursor.piece
-        if self.entry is not None and (
-            due is None or due.part is Part.METADATA or due.seqnum != self.entry.seqnum
-        ):
+        if self.entry is not None and self.cursor.piece != (self.entry.seqnum, Part.PAYLOAD):
             self.entry = None
 
     def _allowing(self, check: Callable[[Cursor, Demand], None], count: int = 1) -> Possible:

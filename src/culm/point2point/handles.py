@@ -33,9 +33,7 @@ S = TypeVar("S", bound="Openable")
 R = TypeVar("R")
 
 _ENCODE = varu64.encode
-_OPEN: Final = frozenset(
-    {RequestState.PROPOSED_BY_US, RequestState.PROPOSED_BY_PEER, RequestState.CONFIRMED}
-)
+_OVER: Final = (RequestState.CANCELLING, RequestState.CANCELLED, RequestState.ENDED)
 
 
 class Openable:
@@ -141,7 +139,7 @@ class Request(Openable):
     @property
     def is_open(self) -> bool:
         """Whether it is proposed or confirmed, and neither side has cancelled it."""
-        return self.state in _OPEN
+        return self.state not in _OVER
 
     @property
     def discarding(self) -> bool:
@@ -216,11 +214,8 @@ class Request(Openable):
     @property
     def takes_data(self) -> bool:
         """Whether data of the peer may come, and counts: after its cancel, too."""
-        if self.life is not RequestState.CONFIRMED and (
-            self.life is RequestState.ENDED or not self.expects_data
-        ):
-            return False
-        return self.intake is Intake.TAKEN
+        ended = self.life is RequestState.ENDED
+        return self.intake is Intake.TAKEN and not ended and self.expects_data
 
     @property
     def expects_data(self) -> bool:

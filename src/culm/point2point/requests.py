@@ -326,7 +326,6 @@ class DataReceiver:
         verifier: RunVerifier | None = None,
     ) -> None:
         self._inbox = ReceiveBuffer()
-        self._family = output.family
         self._control = control
         self._output = output
         self._safe = True
@@ -533,7 +532,7 @@ class DataReceiver:
         if first > PacketType.METADATA_END_OF_LOG:
             raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
         metadata, size = decode_metadata(
-            self._inbox.peek(metadata_size_max(self._family)), family=self._family
+            self._inbox.peek(metadata_size_max(self._output.family)), family=self._output.family
         )
         request = self._data_request()
         incoming = request.incoming
@@ -542,7 +541,7 @@ class DataReceiver:
             return None
         possible = incoming.check_metadata()
         try:
-            rebuilt = incoming.rebuild(possible, metadata, family=self._family)
+            rebuilt = incoming.rebuild(possible, metadata, family=self._output.family)
         except HashMissing as missing:
             request.wait()
             return events.HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
