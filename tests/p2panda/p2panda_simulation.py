@@ -18,6 +18,7 @@ In some networks
 - any limit is 1, or one side takes fewer ranges than the other asks about;
 - one peer never reads;
 - a line stalls for longer than its peers' patience, and loses nothing;
+- lines are so slow that a message may take longer than this patience;
 - nodes remember what they sent to a peer, and that memory is restored from another time, or from
   another peer: then it may take some more connections until all have everything.
 """
@@ -63,6 +64,8 @@ BOTH = (SCHEMA, OTHER)
 ROUNDS_MAX = 8
 # How long a line may stall: longer than the wait for an answer, or than the patience of a session.
 SLEEPS_S = (35.0, 310.0)
+SLOW_SIZE, SLOW_S = 350, 5.0  # what a slow line carries in a turn, and its time
+LONG_SIZE = 30_000  # an operation that takes longer there than a session may stand still
 # Errors that the two peers of such a line may report of each other. Support for log heights only is
 # no fault, and is reported where there is no room to ask for these at once.
 _LATE = frozenset(
@@ -218,6 +221,8 @@ class Connection:
     faulty: about one byte in 1500 is changed.
     unforgiving: one fault ends it at an end that is drawn.
     stuck: nothing is read at either end.
+    slow: each turn takes some seconds, in which few bytes arrive, and the stores catch up.
+    may_be_slow: the ends hear parts of messages, and do not wait for each other.
     at_rest: nothing happened in its last turn, and nothing will before a wake-up.
     """
 
@@ -236,6 +241,7 @@ class Connection:
         self._rng = rng
         self._faulty = faulty
         self.stuck = stuck
+        self.slow = False
         self.carried = 0  # bytes
         self.at_rest = False
         self.has_slept = False
@@ -266,6 +272,8 @@ class Connection:
                 strict=True,
             )
         )
+        roomy = all(each.connection.answers_size_max > 1 for each in limits)
+        self.may_be_slow = roomy and not (stuck or any(end.ears for end in self.ends))
         for end in self.ends:
             end.machine.advance(self._now)
             end.machine.announce(BOTH, timestamp=1)
@@ -310,6 +318,8 @@ class Connection:
     def turn(self) -> set[Node]:
         """Both ends go on a little; the nodes that stored something."""
         wrote = set[Node]()
+        if self.slow:
+            self._pass_time(SLOW_S)
         for end, peer in (self.ends, self.ends[::-1]):
             if (end.incoming or not end.at_rest) and end.open and self._turn(end, peer):
                 wrote.add(end.node)
@@ -321,8 +331,12 @@ class Connection:
         rng = self._rng
         stored = end.answer(rng.choice((0, 1, 9)), late=rng.random() < 0.3)
         size = rng.choice((rng.randint(1, 100), 5000, 1 << 22))
+        if self.slow:
+            stored |= end.answer(99, late=False)
+            size = SLOW_SIZE
         stored |= end.hear(size)
-        if data := end.say(0 if self.stuck else size):
+        is_full = self.stuck or (self.slow and len(peer.incoming) > SLOW_SIZE)
+        if data := end.say(0 if is_full else size):
             self.carried += len(data)
             peer.incoming += self._spoilt(data)
         return stored
@@ -349,6 +363,7 @@ class Simulation:
     def __init__(self, seed: int) -> None:
         self._rng = Random(seed)
         count = 2 + int((NODES_MAX - 1) * self._rng.random() ** 2)  # small networks more often
+        self._slow = Random(~seed).random() < 0.2
         self.nodes = [Node(number + 1) for number in range(count)]
         self._keys = list(range(count))  # a new one where a store was restored
         self._connections: list[Connection] = []
@@ -371,6 +386,8 @@ class Simulation:
         for _ in range(self._rng.randint(10, 40)):
             self._step()
         self.written &= {each for node in self._all for each in operations_of(node)}
+        if self._slow:
+            self.written.add(self.nodes[0].create(text="x" * LONG_SIZE))
         self._make_whole()
         for _ in range(self._rng.choice((0, 10, 60))):  # slow lines beside fast ones
             connection = self._rng.choice(self._connections)
@@ -529,6 +546,8 @@ class Simulation:
                 self._connect(pair, live=True, faulty=False)
         if self._rng.random() < 0.2:
             self._connect(self._rng.sample(nodes, 2), live=True, faulty=False, stuck=True)
+        for each in self._connections:
+            each.slow = self._slow and each.may_be_slow
 
     def settle(self) -> None:
         """Go on until nothing happens any more, even after a wait."""
