@@ -17,7 +17,7 @@ from culm.point2point.replication import EntryStored, ReplicatorLimits
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "way-of-an-entry.md"
 FOLDER = Path(point2point.__file__).parent
 FILES_MAX = 15
-LIVE_FILES_MAX = 22  # at sender and receiver, those of `culm.replication` included
+LIVE_FILES_MAX = 18  # at sender and receiver, those of `culm.replication` included
 STATIONS = ("decode_metadata", "verify_signature")  # functions
 MADE = (AppendEntries, EntryStored)
 
