@@ -120,8 +120,8 @@ ReplicatorEffect: TypeAlias = LogEffect | Verify
 class Want:
     """Wishes for one log.  Sizes in bytes.
 
-    Raises `ValueError` for impossible values: a number that is no sequence number (1 to 2^64-1) or
-    size, a `last` before the `first`.
+    Raises `TypeError` for other types, `ValueError` for impossible values: a number that is no
+    sequence number (1 to 2^64-1) or size, a `last` before the `first`.
 
     first, last
         A range of entries, fetched once, with the missing entries of its certificate pools.
@@ -151,6 +151,8 @@ class Want:
         check_fields(self, "first", "last", low=1, optional=True)
         check_fields(self, "size_min", "size_max")
         check_type("eagerness", self.eagerness, Eagerness)
+        for name in ("sparse", "payload_only", "payload_mandatory"):
+            check_type(name, getattr(self, name), bool)
         if (self.sparse or self.payload_only or self.last is not None) and self.first is None:
             raise ValueError("a range needs its first entry")
         if self.sparse and self.last is None:
