@@ -371,7 +371,7 @@ class Simulation:
             self.size = max(self.size, 3)
         few = self.network.random("places")
         if places:
-            self.size = size or few.choice([3, 3, 4, 5, 6, 8])
+            self.size = size or few.choice([3, 3, 4, 5, 6, _SCARRED_SIZE_MAX if pieces else 8])
         kinds = self.network.random("kinds")  # of nodes, apart from the story
         name_size = kinds.choice([3, 3, 3, LIMITS.sid_size_max]) if scars and not pieces else 3
         self.names = [name(index, name_size) for index in range(self.size)]
