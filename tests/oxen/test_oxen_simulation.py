@@ -55,7 +55,6 @@ WEATHERS: dict[str, Callable[[int], dict[str, bool]]] = {
         "places": True,
         "keys": seed % 4 == 1,
         "pieces": seed % 4 == 2,
-        "suspicion": seed % 8 == 3,
     },
 }
 """The arguments of each seed's story."""
