@@ -28,10 +28,14 @@ def node(**options: Any) -> Node:
 
 
 def events_of(machine: Node) -> list[Event]:
+    """All events; what is to be stored is."""
     found = []
-    while (event := machine.next_event()) is not None:
-        found.append(event)
-    return found
+    while True:
+        while (event := machine.next_event()) is not None:
+            found.append(event)
+        if (effect := machine.next_effect()) is None:
+            return found
+        machine.complete(effect.ticket, None)
 
 
 def heartbeat(term: int = 1, source: int = 2) -> bytes:

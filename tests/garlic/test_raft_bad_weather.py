@@ -225,6 +225,21 @@ def test_a_restarted_joiner_goes_on_with_a_leader_that_does_not_invite_again() -
     assert lab.log == [1, 1, 2, 3]
 
 
+def test_who_waits_for_its_own_vote_to_be_written_does_not_stand_again() -> None:
+    """A disk that takes longer than a timeout would never catch up with ever higher terms."""
+    lab = Lab(term=3)
+    lab.hold = True
+    lab.wait(2 * TIMING.election_timeout_max_s)
+    (write,) = lab.pending
+    for _ in range(10):
+        assert lab.wait(2 * TIMING.election_timeout_max_s) == []
+    assert (lab.core.term, lab.pending) == (4, [write])
+    asked = all_of(lab.release(), VoteRequest)
+    assert {request.term for request in asked} == {4}
+    lab.wait(2 * TIMING.election_timeout_max_s)
+    assert lab.core.term == 5
+
+
 # Snapshots
 
 

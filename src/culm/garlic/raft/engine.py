@@ -195,7 +195,8 @@ class Engine:
     # Transitions
 
     def _stand(self, *, transfer: bool) -> None:
-        if not self._may_stand:
+        # Another term would have to be written after this one, on a disk that is slow already.
+        if not (self._may_stand and (transfer or self.shared.journal.has_term)):
             self.elector.restart_timer()
             if not self.receiver.installing:
                 self.shared.follow(

@@ -51,6 +51,7 @@ class Journal:
         self._writes: deque[_Write] = deque()  # under way, in order
         self._done: set[_Write] = set()  # of them, done before an older one
         self._changes = 0
+        self._term_change = 0  # the latest of term or vote
         self._handed = 0  # changes that are in a write, done or not
         self._saved = 0
         self.known_index = self.commit_index
@@ -63,6 +64,11 @@ class Journal:
     def saved(self) -> bool:
         """Whether everything is durable."""
         return self._saved == self._changes
+
+    @property
+    def has_term(self) -> bool:
+        """Whether our term and our vote are durable."""
+        return self._saved >= self._term_change
 
     def commit(self, index: int) -> bool:
         """Note that everything up to `index` is committed; returns whether the members changed.
@@ -79,6 +85,7 @@ class Journal:
     def set_term(self, term: int, voted_for: int | None) -> None:
         self.term, self.voted_for = term, voted_for
         self._changes += 1
+        self._term_change = self._changes
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries at the end."""
