@@ -14,7 +14,7 @@ waits for them has to find out, and both sides to start anew.  With `rumours` a 
 messages on their way to it, and others claim to hear it; in the end it is back.  With `scars` many
 links stay broken for good: then all nodes must be joined by way of others.  With `places` there are
 few places for candidates, and each node is a neighbour of few others from the beginning.  If places
-for peers are few, too, nodes must agree on who has joined, and neighbours with room must have.
+for peers are few, too, nodes must agree on who has joined.
 """
 
 from __future__ import annotations
@@ -719,23 +719,12 @@ class Simulation:
             return False  # it waits for messages that others may not have
         if self._crowded:
             joined = {sid for sid, view in peers.items() if view.state is PeerState.JOINED}
-            near = [other for other in hosts if (host.address, other.address) in self._tree]
-            return all(self._counts(host, sid) for sid in joined) and not any(
-                self._has_room(host) and self._has_room(other)
-                for other in near
-                if other.address not in joined
-            )
+            return all(self._counts(host, sid) for sid in joined)
         return all(
             other is host
             or (other.address in peers and peers[other.address].state is PeerState.JOINED)
             for other in hosts
         )
-
-    def _has_room(self, host: Host) -> bool:
-        """Whether a node has joined fewer others than it may."""
-        views = host.machine.peers().values()
-        joined = sum(view.state is PeerState.JOINED for view in views)
-        return joined < self._limits[host.address].peers_max  # type: ignore[index]
 
     def _counts(self, host: Host, sid: bytes) -> bool:
         """Whether node `sid` counts `host` as joined."""
