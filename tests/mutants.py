@@ -99,7 +99,7 @@ ROOMS = {
     "point2point": Room(
         ("point2point/*.py",),
         ("point2point/test_p2p_*.py", _MADE),
-        ("control", "direction", "output", "handles", "pieces", "receiving", "runs"),
+        ("channels", "direction", "handles", "pieces", "requests"),
     ),
     "replication": Room(
         ("point2point/replication/*.py", "replication/*.py"),
