@@ -200,7 +200,8 @@ def _decode_cancel(data: bytes, offset: int, family: HashFamily) -> tuple[Cancel
 def _encode_propose(request_id: int, proposal: Proposal) -> bytes:
     flags, eagerness_size = _encode_eagerness(proposal.eagerness)
     flags |= _REQUEST | sum(flag for flag, name in _REQUEST_FLAGS if getattr(proposal, name))
-    log, lower, appended = proposal.log, proposal.lower_certpool, []
+    log, lower = proposal.log, proposal.lower_certpool
+    appended: list[int] = []
     if len(log.author) != AUTHOR_SIZE:
         raise ValueError(f"author of {len(log.author)} bytes, not {AUTHOR_SIZE}")
     if proposal.end is not None and proposal.upper_certpool is not None:

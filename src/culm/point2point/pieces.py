@@ -190,9 +190,9 @@ class Cursor:
     def place(self) -> tuple[int, int, int]:
         """The place by entry, part, and bytes of it that are done: comparable across ranges."""
         if self.piece is not None and self.offset > self.start_of(self.piece):
-            return *self.piece, self.offset
+            return self.piece.seqnum, self.piece.part, self.offset
         last = self.last
-        return (0, 0, 0) if last is None else (*last, _WHOLE)
+        return (0, 0, 0) if last is None else (last.seqnum, last.part, _WHOLE)
 
     @property
     def last(self) -> Piece | None:
