@@ -22,7 +22,7 @@ def set_up_lines() -> list[str]:
 
 def test_there_are_two_set_up_lines_the_main_job_and_the_tests():
     demo, tests = set_up_lines()
-    gate = " run-parallel"
+    gate = " run-parallel -p 3"
     assert tests.endswith(f"-m tox{gate}")
     assert demo == f"{tests.removesuffix(gate)} run -e demo"
 
