@@ -29,6 +29,6 @@ class Line:
         self._is_busy = is_busy
 
     def still_since(self, since: float, carried: int) -> float:
-        """Since when something may be missed that is due `since` then, with so much carried."""
+        """The time from which to wait for what is due since `since`, when so much was carried."""
         excused = self._is_busy and self.carried - carried < _AHEAD_MAX
         return max(since, self._moved_at) if excused else since
