@@ -362,7 +362,7 @@ class Associations:
         if self.leaving or not self._roster.has_room_for(trusted=told, speaks=speaks):
             self._dropped[DropReason.PEERS_LIMIT] += 1
             return None
-        peer = self._add(sid, trusted=told, speaks=speaks)
+        peer = self._add(sid, trusted=told)
         self._links.expect(sid, told=told)
         return peer
 
@@ -373,8 +373,8 @@ class Associations:
             return False
         return peer.state is _GIVEN_UP or not self._links.trusts(sid)
 
-    def _add(self, sid: bytes, *, trusted: bool, speaks: bool = False) -> Peer:
-        other = self._roster.in_the_way(trusted=trusted, speaks=speaks)
+    def _add(self, sid: bytes, *, trusted: bool) -> Peer:
+        other = self._roster.in_the_way(trusted=trusted)
         if other is not None:
             self._forget(other)
             self._dropped[DropReason.PEERS_LIMIT] += 1

@@ -56,12 +56,12 @@ class Roster:
         speaks: a message of it has come.  A candidate of which none has come, and which has
             acknowledged nothing, makes room for it: it may be out of reach.
         """
-        strangers = self._strangers()
-        if self._is_full() and not strangers:
+        taken = self._is_full() and not self._strangers()
+        if taken or (trusted and self._has_all_candidates()):
             return speaks and bool(self._silent())
-        return not (trusted and self._has_all_candidates()) or (speaks and bool(self._silent()))
+        return True
 
-    def in_the_way(self, *, trusted: bool, speaks: bool = False) -> Peer | None:
+    def in_the_way(self, *, trusted: bool) -> Peer | None:
         """The stranger or silent candidate, if any, that has to go to make room for one more."""
         if trusted and self._has_all_candidates():
             return self._silent()[0]
