@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from culm.machine import ProtocolErrorCode
+from culm.machine import LocalProtocolError, ProtocolErrorCode
 
 
 class ErrorCode(ProtocolErrorCode):
@@ -129,3 +129,8 @@ class InvalidOperation(ValueError):
     def __str__(self) -> str:
         name = self.reason.name.lower().replace("_", " ")
         return f"{name}: {self.message}" if self.message else name
+
+
+def no_such_session(session_id: int) -> LocalProtocolError:
+    """The error of a caller that names a session which does not run."""
+    return LocalProtocolError(ErrorCode.NO_SUCH_SESSION, f"session {session_id}")

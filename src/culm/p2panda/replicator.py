@@ -15,7 +15,7 @@ from culm.p2panda.codec import Dialect
 from culm.p2panda.comparison import Offers
 from culm.p2panda.connection import Connection
 from culm.p2panda.effects import ReplicatorEffect
-from culm.p2panda.errors import ErrorCode
+from culm.p2panda.errors import ErrorCode, no_such_session
 from culm.p2panda.events import (
     Announced,
     DoneReceived,
@@ -178,7 +178,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self.connection.session(session_id)
         exchange = self._exchanges.get(session_id)
         if exchange is None:
-            raise LocalProtocolError(ErrorCode.NO_SUCH_SESSION, f"session {session_id}")
+            raise no_such_session(session_id)
         exchange.leave()
 
     def stored(self) -> None:

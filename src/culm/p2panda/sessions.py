@@ -13,7 +13,7 @@ from culm.bamboo.entry import check_log
 from culm.buffer import Queue
 from culm.machine import ContractErrorCode, LocalProtocolError, RemoteProtocolError, check_time
 from culm.p2panda.codec import Codec
-from culm.p2panda.errors import ErrorCode
+from culm.p2panda.errors import ErrorCode, no_such_session
 from culm.p2panda.events import (
     ConnectionEvent,
     DoneReceived,
@@ -252,7 +252,7 @@ class Sessions:
         session = self._by_id.get(session_id)
         if session is not None and session.local is not SideState.BROKEN:
             return session
-        raise LocalProtocolError(ErrorCode.NO_SUCH_SESSION, f"session {session_id}")
+        raise no_such_session(session_id)
 
     def about(self, schema_ids: tuple[str, ...]) -> Session | None:
         """The session about exactly these schemas, unless it has been broken off."""
@@ -397,8 +397,7 @@ class Sessions:
     def _check_running(self, session: Session) -> None:
         self.check_open()
         if not self.is_running(session):
-            name = f"session {session.session_id}"
-            raise LocalProtocolError(ErrorCode.NO_SUCH_SESSION, name)
+            raise no_such_session(session.session_id)
 
     def _answer(self, message: SyncRequest | SessionMessage) -> None:
         self._outbox.answer(self._codec.encode(message))
