@@ -195,7 +195,8 @@ class Nonces:
     def _use(self, nonce: str, count: int, now: float) -> bool:
         """Whether it may be used for the `count`-th time; no count is valid twice."""
         told, _, code = nonce.rpartition(":")
-        if not self._secret or code != self._code(told):
+        given, wanted = code.encode(errors="surrogatepass"), self._code(told).encode()
+        if not self._secret or not hmac.compare_digest(given, wanted):
             return False
         until = _expiry(nonce)
         known = self._counts.get(nonce)
