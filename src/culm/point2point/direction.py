@@ -70,9 +70,8 @@ class Direction:
     candidates: Candidates
     other: Direction = field(init=False)
     entry: Entry | None = None  # of the payload that is due, where it is known
-    links: dict[int, bytes] = field(
-        default_factory=dict[int, bytes]
-    )  # hashes that later entries link to
+    # The hashes that later entries link to.
+    links: dict[int, bytes] = field(default_factory=dict[int, bytes])
     metadata: Intervals = field(default_factory=Intervals)  # entries with transmitted metadata
     end_of_log: int | None = None
     last: Last | None = None
