@@ -58,12 +58,17 @@ def published(path: Path, count: int) -> LogAuthor:
     return author
 
 
+def change(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
 def test_a_log_whose_entries_are_gone_is_no_empty_one(tmp_path: Path) -> None:
     """The next entry would fork it."""
     path = tmp_path / "store"
     author = published(path, 3)
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM entries")
+    change(path, "DELETE FROM entries")
     with SqliteStore(path, family=YAMF) as store:
         with pytest.raises(StoreFileError, match=r"the last entry of log 3b6a.*/0 is gone"):
             store.head(author.log)
@@ -106,13 +111,12 @@ def test_what_is_kept_beside_entries_is_checked(
 ) -> None:
     path = tmp_path / "store"
     published(path, 3)
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE entries SET payload_complete = 0, payload_stored = 0")
-        connection.execute("DELETE FROM chunks")
+    change(
+        path, "UPDATE entries SET payload_complete = 0, payload_stored = 0", "DELETE FROM chunks"
+    )
     words = ["check", "--store", str(path), "--quiet"]
     assert directory.main(words) is ExitStatus.DONE
-    with sqlite3.connect(path) as connection:
-        connection.execute(damage)
+    change(path, damage)
     capsys.readouterr()
     assert directory.main(words) is ExitStatus.FAILED
     assert fault in capsys.readouterr().out
@@ -124,8 +128,7 @@ def test_a_log_without_some_of_its_entries_is_not_listed(
 ) -> None:
     path = tmp_path / "store"
     published(path, 3)
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM entries WHERE seqnum = ?", (gone,))
+    change(path, f"DELETE FROM entries WHERE seqnum = {gone}")
     assert directory.main(["log", "--store", str(path)]) is ExitStatus.IMPOSSIBLE
     assert told in capsys.readouterr().err
 
@@ -168,8 +171,7 @@ def test_a_message_whose_row_is_gone_is_missed(lost: int, tmp_path: Path) -> Non
     path = tmp_path / "feeds.sqlite"
     messages = feed(path, 3)
     me = messages[0].author
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE messages SET feed = '@x' WHERE sequence = ?", (lost,))
+    change(path, f"UPDATE messages SET feed = '@x' WHERE sequence = {lost}")
     with pytest.raises(ImpossibleError, match="messages are gone"):
         ssb(["messages", "--dir", str(tmp_path), me])
     with closing(SsbSqliteStore(path)) as store:
@@ -195,8 +197,7 @@ def test_nothing_is_published_after_a_damaged_message_of_our_own(
     me = feed(path, 3)[0].author
     with closing(SsbPlacedStore(path, me=me)) as store:
         store.check_own()
-    with sqlite3.connect(path) as connection:
-        connection.execute(damage)
+    change(path, damage)
     with (
         closing(SsbPlacedStore(path, me=me)) as store,
         pytest.raises(sqlite3.DatabaseError, match="our own feed is damaged"),
