@@ -139,6 +139,15 @@ def test_one_that_says_goodbye_and_falls_silent_is_given_up_as_well() -> None:
     assert table.events() == [PeerUnreachable(peer=P)]
 
 
+def test_who_leaves_forgets_one_that_is_given_up_and_asks_it_nothing() -> None:
+    table = joined()
+    table.wait(100.0, alive=(P, Q, R))
+    table.node.leave()
+    table.wait(2 * SUSPECT_S + 2.0, alive=(Q, R))
+    assert PeerUnreachable(peer=P) in table.events()
+    assert P not in table.node.peers()
+
+
 def test_one_alone_asks_nobody_and_gives_up_as_fast() -> None:
     table = Table(timing=TIMING)
     table.join(P)

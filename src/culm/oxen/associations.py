@@ -251,11 +251,11 @@ class Associations:
                     if peer.wanted:
                         self.events.append(PeerUnreachable(peer=peer.sid))
             elif peer.state is not _SYNCHRONIZING:
-                self._watch(peer, now)
                 self.courier.question(peer)
                 if peer.state is _JOINED and not self.leaving:  # a goodbye ends what would come
                     self.courier.ask_for_missing(peer, self.assemblies.begun(peer.sid))
                 self._drop_claim(peer, now)
+                self._watch(peer, now)  # last, as a peer given up while we leave is forgotten
         self._roster.expire()
         self.assemblies.expire(self._clock.now)
         self._invite()
