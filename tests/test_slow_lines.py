@@ -1,0 +1,122 @@
+"""A line that moves, however slowly, is not given up: each machine with lines, over a slow one.
+
+Whatever is sent takes far longer than any wait of either end, a single message too; only bytes,
+not whole messages, come within each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from nacl.signing import SigningKey
+
+from culm.bamboo.author import LogAuthor
+from culm.bamboo.store import MemoryStore
+from culm.garlic.raft import Committed, LeaderChanged
+from culm.machine import Closed
+from culm.machines.garlic_node import NODE
+from culm.machines.operations import call
+from culm.machines.ssb_peer import PEER
+from culm.p2panda.author import Author
+from culm.p2panda.replicator import Replicator as OperationReplicator
+from culm.p2panda.store import MemoryStore as OperationStore
+from culm.point2point import Role
+from culm.point2point.replication import Interest, Replicator
+from culm.ssb.ebt import FeedExtended
+from culm.ssb.peer import PeerDisconnected
+from culm.testing.link import MachinePair
+from culm.testing.mesh import Mesh
+from culm.testing.pipe import JoinedMachines, JoinOptions, Place
+from culm.testing.stores import contents
+from culm.wire.multihash import YAMF
+
+LATENCY_S = 2.0
+SLOW = JoinOptions(capacity=128)  # bytes in each LATENCY_S: 1 KiB within 16 s
+LONG_S = 20_000.0
+
+
+class SlowMesh(Mesh):
+    """A mesh of lines with a latency."""
+
+    latency_s = LATENCY_S
+
+    def _join(self, ends: tuple[Place, Place], latency: tuple[float, float] = (0.0, 0.0)) -> None:
+        super()._join(ends, (self.latency_s, self.latency_s))
+
+
+class QuickMesh(SlowMesh):
+    latency_s = LATENCY_S / 1000
+
+
+def run(joined: JoinedMachines, is_done: Callable[[], bool], step_s: float = 10.0) -> float:
+    """Run until it is done; returns the time, and fails where it takes too long."""
+    while not is_done():
+        assert joined.clock.now < LONG_S, "given up, or very slow"
+        joined.run(until=joined.clock.now + step_s)
+    for end in joined.ends.values():
+        assert not [each for each in end.events if isinstance(each, (Closed, PeerDisconnected))]
+    return joined.clock.now
+
+
+def test_point2point() -> None:
+    author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
+    here, there = MemoryStore(family=YAMF), MemoryStore(family=YAMF)
+    entries = [author.publish(Random(0).randbytes(size)) for size in (10, 70_000, 10)]
+    here.append(entries[0].entry.log, entries)
+    keep = Interest(live=True, accept_new_logs=True)
+    pair = MachinePair.of_machines(
+        Replicator(role=Role.PROACTIVE, interest=keep),
+        Replicator(role=Role.REACTIVE, interest=keep),
+        respond=(here.perform, there.perform),
+        latency=(LATENCY_S, LATENCY_S),
+        **SLOW,
+    )
+    assert run(pair, lambda: contents(here) == contents(there)) > 1000
+
+
+def test_p2panda() -> None:
+    here, there = OperationStore(), OperationStore()
+    Author(SigningKey(bytes(32)), here).create("blob_piece_v1", {"data": bytes(70_000)})
+    pair = MachinePair.of_machines(
+        OperationReplicator(local_peer=b"a", remote_peer=b"b"),
+        OperationReplicator(local_peer=b"b", remote_peer=b"a"),
+        respond=(here.perform, there.perform),
+        latency=(LATENCY_S, LATENCY_S),
+        **SLOW,
+    )
+    for end in pair.ends.values():
+        end.machine.announce(["blob_piece_v1"], timestamp=1)
+    assert run(pair, lambda: len(there.documents("blob_piece_v1")) == 1) > 1000
+
+
+@pytest.mark.parametrize("speaks_ebt", [True, False])
+def test_secure_scuttlebutt(speaks_ebt: bool) -> None:
+    both = {"follows": ["alice", "bob"], "speaks_ebt": speaks_ebt}
+    mesh = SlowMesh.of(PEER, {name: {"me": name, **both} for name in ("alice", "bob")}, **SLOW)
+    for _ in range(9):
+        mesh.do("bob", call("publish", text="x" * 7500))
+    mesh.do("alice", call("dial", name="bob"))
+
+    def is_done() -> bool:
+        found = [each for each in mesh.events("alice") if isinstance(each, FeedExtended)]
+        return bool(found) and found[-1].last == 9
+
+    assert run(mesh, is_done) > 1000
+
+
+def test_garlic_farm() -> None:
+    """One value takes 40 of the longest election timeouts."""
+    members = {str(number): {"id": number} for number in (1, 2, 3)}
+    mesh = QuickMesh.of(NODE, members, capacity=200)
+    mesh.run(until=3)
+    leader = mesh.ends["1"].machine.leader
+    mesh.do(str(leader), call("propose", values=[bytes(1_200_000)]))
+
+    def is_done() -> bool:
+        return any(isinstance(each, Committed) for each in mesh.events(str(leader)))
+
+    assert run(mesh, is_done, 1.0) > 12
+    changes = [each for each in mesh.events("1") if isinstance(each, LeaderChanged)]
+    assert len(changes) == 1
