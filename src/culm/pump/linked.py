@@ -82,13 +82,14 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
         self._channels[number], self._links[number] = channel, link
         pause = partial(self._paused.setdefault, number)
         pump = LinkPump(channel, partial(self._feed, number), pause)
+        self._stirred[number] = None
         self._feed(number, now, lambda: None)  # the machine may have closed it already
         if wake is not None and number in self._channels:
             self._wakes[number] = wake
         return pump
 
     def _feed(self, number: int, now: float, method: Callable[..., object], *args: object) -> None:
-        self._stirred[number] = self._touched[number] = None
+        self._touched[number] = None
         self._input(now, method, *args)
 
     def _take_bytes(self) -> bool:
