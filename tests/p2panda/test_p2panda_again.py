@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from p2panda_nodes import OTHER, SCHEMA, Node, replicators
@@ -10,7 +11,7 @@ from p2panda_support import decoded
 from p2panda_victim import CODEC, Victim
 from test_p2panda_late import FORGED
 
-from culm.effects import Answer
+from culm.effects import Answer, Effect
 from culm.machine import Closed
 from culm.p2panda import (
     ErrorCode,
@@ -67,10 +68,10 @@ class Line:
     def turn(self, size: int = 150) -> bool:
         """Carry `size` bytes both ways; whether anything has happened."""
         busy = False
-        for side, (machine, node) in enumerate(zip(self.machines, self.nodes, strict=True)):
+        for side, machine in enumerate(self.machines):
             events = list(iter(machine.next_event, None))
             while (effect := machine.next_effect()) is not None:
-                Answer.of(effect, node.store.perform).give(machine)
+                self.serve(side, effect)
                 busy = True
             events += iter(machine.next_event, None)
             self.events[side] += events
@@ -80,6 +81,9 @@ class Line:
             del self._pipes[side][: len(heard)]
             busy |= bool(events or said or heard)
         return busy
+
+    def serve(self, side: int, effect: Effect[Any]) -> None:
+        Answer.of(effect, self.nodes[side].store.perform).give(self.machines[side])
 
     def run(self) -> None:
         while self.turn():
@@ -276,15 +280,17 @@ def test_where_our_have_would_be_too_long_ranges_are_compared(both_ask: bool):
     assert again
 
 
-def test_each_pause_is_twice_as_long_as_the_one_before_up_to_the_longest():
+def test_each_wait_and_each_pause_is_twice_as_long_as_the_one_before_up_to_the_longest():
     timing = Timing(pause_min_s=2.0, pause_max_s=7.0)
     asker, _ = replicators(mode=Mode.LOG_HEIGHT, timing=timing)
     asker.advance(0.0)
     asker.announce((SCHEMA,), timestamp=1)
     asker.learn((SCHEMA,), timestamp=1)
     now, pauses = 0.0, list[float]()
-    for _ in range(4):
-        asker.advance(now := now + 30.0)
+    for wait in (30.0, 60.0, 120.0, 240.0, 300.0, 300.0):
+        asker.advance(now + wait - 0.5)
+        assert list(iter(asker.next_event, None)) == []
+        asker.advance(now := now + wait)
         (ended,) = iter(asker.next_event, None)
         assert isinstance(ended, SessionEnded)
         assert ended.error is not None
@@ -293,9 +299,9 @@ def test_each_pause_is_twice_as_long_as_the_one_before_up_to_the_longest():
         assert due is not None
         pauses.append(due - now)
         asker.advance(now := due)
-    assert pauses == [2.0, 4.0, 7.0, 7.0]
+    assert pauses == [2.0, 4.0, 7.0, 7.0, 7.0, 7.0]
     said = [each for each in decoded(asker.data_to_send(), CODEC) if isinstance(each, SyncRequest)]
-    assert [each.session_id for each in said] == [0, 1, 2, 3, 4]
+    assert [each.session_id for each in said] == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_a_session_that_the_user_leaves_is_not_asked_for_again():

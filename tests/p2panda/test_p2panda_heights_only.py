@@ -117,8 +117,8 @@ def test_a_peer_that_answers_in_no_mode_is_asked_once_in_each_before_a_pause():
     asker.announce((SCHEMA,), timestamp=1)
     asker.learn((SCHEMA,), timestamp=1)
     codes = []
-    for turn in range(1, 3):
-        asker.advance(31.0 * turn)
+    for now in (31.0, 92.0):
+        asker.advance(now)
         events = list(iter(asker.next_event, None))
         codes += [
             each.error.code for each in events if isinstance(each, SessionEnded) and each.error
@@ -127,8 +127,8 @@ def test_a_peer_that_answers_in_no_mode_is_asked_once_in_each_before_a_pause():
     said = decoded(asker.data_to_send(), CODEC)
     requests = [each for each in said if isinstance(each, SyncRequest)]
     assert requests == [SyncRequest(0, 1, (SCHEMA,)), SyncRequest(1, 0, (SCHEMA,))]
-    assert asker.next_deadline() == 63.0
-    asker.advance(63.0)
+    assert asker.next_deadline() == 93.0
+    asker.advance(93.0)
     *_, last = decoded(asker.data_to_send(), CODEC)
     assert last == SyncRequest(2, 1, (SCHEMA,))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from p2panda_nodes import SCHEMA
 from test_p2panda_again import Line
 
+from culm.effects import Effect
 from culm.machine import Closed
 from culm.p2panda import Mode, SessionEnded
 
@@ -47,4 +50,39 @@ def test_a_line_that_carries_next_to_nothing_stands_still(mode: Mode):
     line.crawl(100, 300)
     assert not line.equal
     assert line.told(SessionEnded) != []
+    assert line.told(Closed) == []
+
+
+class SlowStores(Line):
+    """A line between stores that take so many seconds for each effect, all at a time."""
+
+    def __init__(self, mode: Mode, *seconds: float, both_ask: bool) -> None:
+        self._seconds = seconds
+        self._due: list[tuple[float, int, Effect[Any]]] = []
+        super().__init__(mode, both_ask=both_ask)
+
+    def serve(self, side: int, effect: Effect[Any]) -> None:
+        self._due.append((self.now + self._seconds[side], side, effect))
+
+    def work(self, seconds: int) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            while self.turn(1 << 20):
+                pass
+            self.wait(5.0)
+            due = [each for each in self._due if each[0] <= self.now]
+            self._due = [each for each in self._due if each[0] > self.now]
+            for _, side, effect in due:
+                super().serve(side, effect)
+
+
+@pytest.mark.parametrize("both_ask", [False, True])
+@pytest.mark.parametrize("seconds", [(25.0, 100.0), (100.0, 25.0), (50.0, 50.0), (100.0, 100.0)])
+@pytest.mark.parametrize("mode", Mode)
+def test_stores_that_take_longer_than_an_answer_may(
+    mode: Mode, seconds: tuple[float, float], both_ask: bool
+):
+    line = SlowStores(mode, *seconds, both_ask=both_ask)
+    line.work(10_000)
+    assert line.equal
     assert line.told(Closed) == []

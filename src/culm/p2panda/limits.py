@@ -122,7 +122,8 @@ class Timing:
     Raises `ValueError` for one below 0, and for a shortest pause that is 0 or above the longest.
 
     answer_max_s
-        The peer's time to answer a request, or the end of live mode.
+        The peer's time to answer a request, or the end of live mode.  After each request without an
+        answer it is twice as long, up to `progress_max_s`: the peer's store may be that slow.
     progress_max_s
         The time for which a session may stand still: neither side says anything, though something
         is owed.  Neither time passes while a slow line is in the midst of other messages, as long

@@ -226,14 +226,13 @@ class Sessions:
         self._local_is_lower = local_is_lower
         self._reuses_ids = reuses_ids
         self._sessions_max = limits.sessions_max
-        self._timing = timing
+        self._timing, self._answer_max_s = timing, timing.answer_max_s
         self._codec = codec
         self._outbox = outbox
         self._by_id: dict[int, Session] = {}
         self._about: dict[frozenset[str], Session] = {}  # those that have not failed, by schemas
         self._next_id = 0
-        # Failed sessions that the peer did not end in time, and requests of ours that gave way or
-        # had no answer: messages of these may still come.  Each: was the peer told that it is over?
+        # Over for us, though messages of them may still come.  Each: was the peer told of that?
         self._given_up: dict[int, bool] = {}
         self._deadlines: Deadlines[Session] = Deadlines()
         self._started = False  # the time is known
@@ -578,8 +577,7 @@ class Sessions:
     def _patience(self, session: Session) -> float:
         requested = session.requested_by_us and session.remote is SideState.SILENT
         waits_for_a_word = requested or session.remote is SideState.LIVE
-        timing = self._timing
-        return timing.answer_max_s if waits_for_a_word else timing.progress_max_s
+        return self._answer_max_s if waits_for_a_word else self._timing.progress_max_s
 
     def _watch(self, session: Session) -> None:
         if self._started and session.state is not SessionState.LIVE:
@@ -594,6 +592,9 @@ class Sessions:
             self._forget(session)
             self._give_up(session.session_id)
         else:
-            requested = session.state is SessionState.REQUESTED
-            code = ErrorCode.UNANSWERED if requested else ErrorCode.STALLED
+            code = ErrorCode.STALLED
+            if session.state is SessionState.REQUESTED:
+                code = ErrorCode.UNANSWERED
+                doubled = min(2 * self._answer_max_s, self._timing.progress_max_s)
+                self._answer_max_s = max(self._answer_max_s, doubled)
             self._end(session, RemoteProtocolError(code, f"session {session.session_id}"))
