@@ -32,6 +32,7 @@ def node(store: OperationSqliteStore, told: list[str]) -> Node:
         store,
         [SCHEMA],
         live=False,
+        returns=False,
         patience_s=30.0,
         peers_max=PEERS_MAX,
         address_max=ADDRESS_MAX,

@@ -108,6 +108,24 @@ def test_three_nodes_converge_and_one_stays_live(nodes: Nodes) -> None:
     assert shown[documents[0]]["fields"] == {"age": 7, "name": "a"}
 
 
+def test_a_node_that_serves_goes_again_to_one_that_it_has_lost(nodes: Nodes) -> None:
+    nodes.write("a", "create", "name=a")
+    first = nodes.start("a", "serve", "--port", "0")
+    port = str(until(first, "listening")["port"])
+    staying = nodes.start("b", "serve", "--port", "0", "--from", f"127.0.0.1:{port}")
+    until(staying, "live")
+    first.send_signal(signal.SIGTERM)
+    finish(first)
+    until(staying, "closed")
+    until(staying, "unreachable")
+    again = nodes.start("a", "serve", "--port", port)
+    until(staying, "live")
+    operation = nodes.write("a", "create", "name=b")
+    until(staying, "stored", operation=operation)
+    again.send_signal(signal.SIGTERM)
+    finish(again)
+
+
 def reset(port: int) -> None:
     """Connect, and leave before the node has seen the peer."""
     with socket.create_connection(("127.0.0.1", port)) as made:

@@ -108,6 +108,7 @@ def test_who_is_live_keeps_a_place_before_who_is_not(tmp_path: Path) -> None:
             list(SCHEMAS),
             live=True,
             patience_s=SECONDS_MAX,
+            returns=False,
             peers_max=2,
             address_max=2,
             tell=lambda event, **of: told.append((event, of.get("peer"))),

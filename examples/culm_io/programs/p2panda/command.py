@@ -111,6 +111,7 @@ async def run(given: argparse.Namespace, store: OperationSqliteStore) -> bool:
         store,
         given.schema or [SCHEMA],
         live=live,
+        returns=live and given.port is not None,
         patience_s=given.patience,
         peers_max=given.peers_max,
         address_max=given.address_max,
@@ -245,7 +246,7 @@ def parser() -> argparse.ArgumentParser:
             type=address,
             action="append",
             metavar="HOST:PORT",
-            help="a node to connect to (may be repeated)",
+            help="a node to connect to (may be repeated); who listens, and is live, connects again",
         )
         each.add_argument(
             "--patience",

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,7 @@ ADDRESS_MAX = 64  # of these, for one address
 PAUSE_S = 0.1  # before another connection is accepted, when one could not be
 WATCH_S = 0.25  # between two looks at places, or for operations of another process
 HELD_S = 1.0  # the store by another process, and we look whether to go on waiting
+AWAY_MIN_S, AWAY_MAX_S = 1.0, 60.0  # before we go again to a node that we have lost: doubled
 STALL_S = 1.0  # without a byte, and a peer makes way for another one
 WORK_STALL_S = 15.0  # the same for one with which we are at work
 
@@ -113,6 +114,7 @@ class Newcomer:
 class Node:
     """Replicators between one store and its peers.
 
+    returns: whether we go again to a node that we have lost, or could not reach.
     patience_s: how long a peer to which we go may take until there is a session.
     peers_max, address_max: places for peers that come to us, and how many for one address.
     captures: where connections are recorded.
@@ -125,6 +127,7 @@ class Node:
         schema_ids: list[str],
         *,
         live: bool,
+        returns: bool,
         patience_s: float,
         peers_max: int,
         address_max: int,
@@ -137,6 +140,7 @@ class Node:
         store.wait_for_others(HELD_S)
         self._schema_ids = schema_ids
         self._live = live
+        self._returns = returns
         self._patience_s = patience_s
         self._captures = captures
         self._metrics = metrics
@@ -179,26 +183,44 @@ class Node:
         """Go to all of these at once, until all are done with; raises the store's errors."""
         async with asyncio.TaskGroup() as tasks:
             for host, port in addresses:
-                self._dialling.add(tasks.create_task(self._go_to(host, port)))
+                tasks.create_task(self._go_to(host, port))
 
     async def _go_to(self, host: str, port: int) -> None:
+        pause_s = AWAY_MIN_S
+        while True:
+            peer = await self._dialled(host, port)
+            if peer is not None:
+                await self._follow(peer)
+            if not self._returns or self._left:
+                return
+            pause_s = AWAY_MIN_S if peer and peer.had_session else min(2 * pause_s, AWAY_MAX_S)
+            with self._interruptible():
+                await asyncio.sleep(pause_s)
+
+    async def _dialled(self, host: str, port: int) -> Peer | None:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience_s
-        this = asyncio.current_task()
-        try:
-            door = await dial(host, port, until=until)
-        except OSError as error:
-            self._tell("unreachable", peer=f"{host}:{port}", error=str(error))
-            self.failed = True
-            return
-        finally:
-            self._dialling -= {this}
+        with self._interruptible():
+            try:
+                door = await dial(host, port, until=until)
+            except OSError as error:
+                self._tell("unreachable", peer=f"{host}:{port}", error=str(error))
+                self.failed = True
+                return None
         peer = self._welcome(door, asks=True)
-        patience = loop.call_at(until, self._lose_patience, peer)
+        loop.call_at(until, self._lose_patience, peer)
+        return peer
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Let `leave` cancel this task meanwhile."""
+        this = asyncio.current_task()
+        assert this is not None
+        self._dialling.add(this)
         try:
-            await self._follow(peer)
+            yield
         finally:
-            patience.cancel()
+            self._dialling.remove(this)
 
     def _welcome(self, door: Door, *, asks: bool) -> Peer:
         """Begin to replicate."""
