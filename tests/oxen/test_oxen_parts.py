@@ -359,8 +359,10 @@ def test_each_start_is_far_above_the_last(epoch: float) -> None:
     assert 0 <= starts[0] <= starts[-1] < 2**63
 
 
-def test_a_node_that_starts_later_has_greater_numbers_than_were_used() -> None:
-    clock = Clock(NOW)
+@pytest.mark.parametrize("epoch", [NOW, 0.0, -5.0, 4e9, 9e10])
+def test_a_node_that_starts_later_has_greater_numbers_than_were_used(epoch: float) -> None:
+    """Whatever year it is by the clock, which may never have been set."""
+    clock = Clock(epoch)
     used = Numbers(clock, Random(1)).next_start() + 1_000_000  # messages, in a second
     clock.advance(1.0)
     assert Numbers(clock, Random(2)).next_start() - used > RESTART_GAP

@@ -15,7 +15,7 @@ class Numbers:
     """Starts of streams, each far above all numbers that this node has used, in this life or an
     earlier one.
 
-    A start has the milliseconds since 2015 in the upper 41 bits and random ones in the lower 22.
+    A start has the milliseconds since 2015, modulo 2^40 (35 years), above 22 random bits.
     Fewer than 2^22 messages are sent in a millisecond, so time stays ahead of the numbers,
     and greater numbers distinguish a restarted node from a late duplicate.
     """
@@ -27,7 +27,7 @@ class Numbers:
 
     def next_start(self, above: int = 0) -> int:
         """The next start, also far above the number `above`, if that may be a former one."""
-        elapsed_ms = max(0, int((self._clock.unix - _EPOCH_S) * 1000))
+        elapsed_ms = int((self._clock.unix - _EPOCH_S) * 1000) % (START_MAX >> _SHIFT)
         start = (elapsed_ms << _SHIFT) + self._rng.getrandbits(_SHIFT)
-        self._last = max(min(start, START_MAX), self._last + 2 * RESTART_GAP)
+        self._last = max(start, self._last + 2 * RESTART_GAP)
         return max(self._last, above + 2 * RESTART_GAP if 0 < above < START_MAX else 0)
