@@ -31,6 +31,7 @@ from culm.point2point.replication import (
     LogOffered,
     LogRefused,
     LogSynced,
+    PiecesNotified,
     Want,
 )
 
@@ -396,3 +397,19 @@ def test_ranges_that_are_never_over_take_turns(
     carried = world.carried
     world.wait(60)
     assert world.carried - carried < 100
+
+
+def test_a_notified_range_makes_way_within_its_upper_pool() -> None:
+    """Nothing of what was asked for is left then, but for the entries that prove it."""
+    news = news_of((5,) * 15)
+    world = World(chunker=lambda size: 1)
+    reader, server = world.node(store_of(news)), world.node(store_of(news))
+    world.connect(reader, server)
+    world.wait(5)
+    ask(reader, key_of(news), Want(first=1, last=5, eagerness=NOTIFY))
+    while max((event.seqnum for event in reader.end.of(PiecesNotified)), default=0) < 6:
+        world.run(1)
+    ask(reader, key_of(news), Want(first=2, last=2))
+    world.wait(5)
+    assert sorted(event.seqnum for event in reader.end.of(LogSynced))[:2] == [2, 5]
+    assert settled(reader.end)

@@ -338,7 +338,8 @@ class LogState:
         if due is None:
             return None
         self.ranges, self.lost = self.ranges[1:], True
-        return replace(current, first=max(due.seqnum, current.first or 1))
+        first = max(due.seqnum, current.first or 1)  # in the upper pool it is past the last
+        return replace(current, first=min(first, current.last or first))
 
     def _rouse(self, newest: int) -> None:
         """Ranges that rest go on if entries up to that one are new to them."""
