@@ -413,3 +413,17 @@ def test_a_notified_range_makes_way_within_its_upper_pool() -> None:
     world.wait(5)
     assert sorted(event.seqnum for event in reader.end.of(LogSynced))[:2] == [2, 5]
     assert settled(reader.end)
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("size_min", [0, 10])
+def test_entries_that_are_only_notified_are_notified_once(size_min: int, live: bool) -> None:
+    """Also if the payload of the last is passed over, as it is too small or not there."""
+    world = World(steps_max=500)
+    server = world.node(store_of(NEWS[:2]))
+    server.store.discard_payload(LOG, 2)
+    want = Want(eagerness=NOTIFY, size_min=size_min)
+    reader = world.node(interest=Interest(live=live, accept_new_logs=True, want=want))
+    world.connect(reader, server)
+    world.wait(5)
+    assert settled(reader.end)

@@ -251,15 +251,15 @@ class Download:
             case events.EntriesReceived():
                 self._give_up_payload()
                 self.batches.add(event.entries)
-            case events.Notified(seqnum=seqnum, part=part, count=count):
+            case events.Notified() | events.PayloadSkipped():
                 self._give_up_payload()
                 cursor = self.request.receive_cursor
                 passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
                 self._put(steps.Passed(self.request, passed or 0))
-                notified = PiecesNotified(log=self._log, seqnum=seqnum, part=part, count=count)
-                self._work.emit(notified)
-            case events.PayloadSkipped():
-                self._give_up_payload()
+                if isinstance(event, events.Notified):
+                    seqnum, part, count = event.seqnum, event.part, event.count
+                    notified = PiecesNotified(log=self._log, seqnum=seqnum, part=part, count=count)
+                    self._work.emit(notified)
             case events.Apologized():
                 self._take_back()
             case events.ForkSuspected():
