@@ -427,3 +427,15 @@ def test_entries_that_are_only_notified_are_notified_once(size_min: int, live: b
     world.connect(reader, server)
     world.wait(5)
     assert settled(reader.end)
+
+
+def test_a_gap_of_ours_does_not_end_what_only_notifies_us() -> None:
+    world = World(steps_max=500)
+    reader = world.node(interest=Interest(want=Want(eagerness=NOTIFY)))
+    reader.store.append(LOG, [*NEWS[:2], BARE[4]])
+    server = world.node(store_of(NEWS[:2]))
+    world.connect(reader, server)
+    world.wait(5)
+    server.add(NEWS[2])
+    world.wait(5)
+    assert reader.end.of(PiecesNotified)[-1].seqnum == 3

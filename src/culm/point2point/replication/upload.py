@@ -326,7 +326,7 @@ class Upload:
         """Whether the gap will stay, or the log ends before the range does."""
         log = self._shared.logs[self.log]
         if seqnum < log.newest:
-            return not self._wants_metadata()
+            return not (self.request.ours or self._wants_metadata())
         return log.ended and self.request.send_cursor.range.end is not None
 
     def _wants_metadata(self) -> bool:
