@@ -439,3 +439,21 @@ def test_a_gap_of_ours_does_not_end_what_only_notifies_us() -> None:
     server.add(NEWS[2])
     world.wait(5)
     assert reader.end.of(PiecesNotified)[-1].seqnum == 3
+
+
+def test_a_payload_that_we_have_sent_ourselves_is_not_waited_for() -> None:
+    """The peer has begun the entry, too, and passes over the rest: a range need not wait."""
+    world = World()
+    ours, theirs = world.node(store_of(NEWS[:2])), world.node(store_of(NEWS[:2]))
+    world.connect(ours, theirs)
+    world.wait(5)
+    data = NEWS[2].payload or b""
+    theirs.add(NewEntry(NEWS[2].entry, data[:100], staged=True))
+    world.wait(5)
+    ours.store.write_payload(LOG, 3, 0, data)
+    ours.store.finish_payload(LOG, 3)
+    ours.tell(LOG, None)
+    world.wait(5)
+    ask(ours, LOG, Want(first=1, last=1))
+    world.wait(5)
+    assert ours.end.of(LogSynced)[-1].seqnum == 1

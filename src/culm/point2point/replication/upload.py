@@ -244,7 +244,8 @@ class Upload:
         passed, behind = request.passed_cursor, request.behind
         begun = cursor.offset > cursor.start_of(piece)
         target = piece if not behind else passed.piece
-        if target is None or (behind and begun):  # else the peer would wait for the rest for ever
+        within = piece.part is Part.PAYLOAD  # the peer would wait for the rest for ever
+        if target is None or (behind and within):
             request.notify(behind)
             return True
         if _is_further(passed, cursor):
