@@ -136,3 +136,22 @@ def test_an_entry_does_not_wait_for_a_payload_that_nobody_has(relayed: bool, aga
     sources.tell(LOG, None)
     world.wait(5)
     assert same(*nodes)
+
+
+def test_a_payload_that_the_peer_has_passed_over_is_not_due_when_another_begins_it() -> None:
+    """Unless it is asked for again, when it is fetched although later entries have come."""
+    world = World(steps_max=600)
+    ours, theirs = world.node(), without(world)
+    world.connect(ours, theirs)
+    world.wait(5)
+    ours.store.write_payload(LOG, 1, 0, (NEWS[0].payload or b"")[:100])
+    ours.tell(LOG, None)
+    world.wait(5)
+    assert ours.end.settled
+    theirs.store.append(LOG, [NEWS[0]])
+    theirs.tell(LOG, None)
+    ours.end.machine.replicate(LOG)
+    ours.end.drain()
+    world.wait(5)
+    assert ours.end.settled
+    assert same(ours, theirs)

@@ -260,6 +260,8 @@ class Download:
                     seqnum, part, count = event.seqnum, event.part, event.count
                     notified = PiecesNotified(log=self._log, seqnum=seqnum, part=part, count=count)
                     self._work.emit(notified)
+                elif event.reason is events.SkipReason.UNAVAILABLE:
+                    self._put(steps.PayloadWithheld(event.seqnum))
             case events.Apologized():
                 self._take_back()
             case events.ForkSuspected():

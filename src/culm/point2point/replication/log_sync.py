@@ -214,7 +214,8 @@ class LogSync(LogState):
         self.follows, self.only_stored, self.synced = True, False, None
         self.refused = self.rests = False
         self._make_room(Purpose.NEXT)
-        if want != self.want:  # requests under way are for other wishes
+        # Requests under way are for other wishes, or past a payload that is to be asked for again.
+        if want != self.want or 0 < self.withheld == self.position:
             self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
             self.passed = 0  # entries that were only notified may have to be fetched
             joined = self.joined
