@@ -424,3 +424,22 @@ def test_a_range_that_a_known_fork_cuts_short_is_told(want: Want) -> None:
     world.wait(10)
     assert len(reader.of(LogSynced)) + len(reader.of(LogRefused)) > told
     assert not reader.machine.logs[key_of(branches[0])].ranges
+
+
+@pytest.mark.parametrize("at", [2, 3])
+def test_a_range_under_way_that_begins_behind_a_new_fork_is_told_of(at: int) -> None:
+    world = World()
+    reader, server = world.node(store_of(TRUNK[:8])), world.node(store_of(TRUNK[:8]))
+    world.connect(reader, server)
+    world.wait(5)
+    server.paused = True
+    reader.end.machine.replicate(LOG, Want(first=3, last=8))
+    reader.end.drain()
+    world.run()
+    reader.store.add_fork(LOG, ForkProof(TRUNK[at - 1].entry, branch(at)[at - 1].entry))
+    reader.tell(LOG, None)
+    world.run()
+    server.paused = False
+    world.wait(5)
+    assert len(reader.end.of(LogRefused)) == 1
+    assert settled(reader.end)

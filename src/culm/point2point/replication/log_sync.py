@@ -515,7 +515,10 @@ class LogSync(LogState):
 
     def _shorten(self, request: Request, proof: ForkProof) -> None:
         """Let a request end before the fork, or cancel it if it does not begin before it."""
-        match decisions.cut_off(request.proposal, self):
+        cut_off = decisions.cut_off(request.proposal, self)
+        if cut_off and request is self.ours[Purpose.RANGE].request and not self.received:
+            self._emit(LogRefused(log=self.log, fault=Reason.FORK))
+        match cut_off:
             case Answer.SHOW_FORK:
                 self._show_fork(request, self.fork or proof)
             case Answer.REFUSE:
