@@ -121,6 +121,7 @@ class Simulator:
         self.laggard: int | None = None
         self.slow_writes: dict[int, float] = {}  # seconds for each chunk of a snapshot, by server
         self.slow_reads: dict[int, float] = {}
+        self.slow_persists: dict[int, float] = {}  # seconds for each write of log and term
         slow = random.Random(f"slow {seed}")
         if weather is None and size is None and slow.random() < 0.1:
             drawn = self._slow_down(slow)
@@ -317,7 +318,7 @@ class Simulator:
             else:
                 self._complete(node, done.ticket)
 
-        self._later(node, written)
+        self._later(node, written, self.slow_persists.get(node.id, 0.0))
 
     def _change_disk(
         self, node: Node, ticket: int, change: Callable[[], object], least: float = 0.0

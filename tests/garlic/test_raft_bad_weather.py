@@ -240,6 +240,34 @@ def test_who_waits_for_its_own_vote_to_be_written_does_not_stand_again() -> None
     assert lab.core.term == 5
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_who_writes_what_its_leader_has_sent_does_not_stand(chunked: bool) -> None:
+    """The leader waits for the answer, up to `request_timeout_s`, before it speaks again."""
+    lab = Lab()
+    lab.append(term=3)
+    lab.hold = True
+    new = AppendRequest(
+        source=2,
+        destination=1,
+        term=3,
+        previous_index=0,
+        previous_term=0,
+        commit_index=0,
+        entries=entries(3),
+    )
+    lab.tell(chunk(0) if chunked else new)
+    (write,) = lab.pending
+    for _ in range(10):
+        assert lab.wait(TIMING.election_timeout_max_s) == []
+    lab.hold = False
+    lab.do(write, True if chunked else None)
+    lab.wait(TIMING.election_timeout_min_s)  # answer and next request are on their way
+    assert all_of(lab.sent, VoteRequest) == []
+    for _ in range(3):
+        lab.wait(TIMING.election_timeout_max_s)
+    assert all_of(lab.sent, VoteRequest)  # a leader that is gone is replaced all the same
+
+
 # Snapshots
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from linearizability import Operation, find_violation
 from raft_checks import Violation
 from raft_simulator import Simulator, Weather, run_seed
+from raft_weather import ELECTION_TIMEOUT, TIMING
 
 import effort
 from culm.garlic.raft import Configuration, Persist
@@ -43,12 +44,33 @@ STORM = Weather(
 )
 
 
+CALM = dataclasses.replace(STORM, loss=0.0, delay_max=0.002, crash=0.0, leader_crash=0.0)
+
+
 @pytest.mark.parametrize("first", SEEDS[::BLOCK])
 def test_safety_linearizability_and_liveness(first: int) -> None:
     commits = 0
     for seed in range(first, min(first + BLOCK, SEEDS.stop)):
         commits += len(run_seed(seed).checker.committed)
     assert commits > 0
+
+
+@pytest.mark.parametrize("wait", [0.5, 4])
+def test_a_disk_that_is_slow_changes_no_leader(
+    wait: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server alone is behind: it stands against nobody who waits for its answer."""
+    timing = dataclasses.replace(TIMING, request_timeout_s=wait * ELECTION_TIMEOUT)
+    monkeypatch.setattr(raft_simulator, "TIMING", timing)
+    for seed in range(20):
+        simulator = Simulator(seed, weather=CALM, size=3, pre_vote=False)
+        slow = random.Random(seed).uniform(1, raft_simulator.SLOW)
+        simulator.slow_persists[1] = slow * ELECTION_TIMEOUT
+        simulator.clients.client(0.1)
+        simulator.run_until(20 * ELECTION_TIMEOUT)
+        terms = [node.disk.term for node in simulator.nodes.values()]
+        simulator.run_until(60 * ELECTION_TIMEOUT)
+        assert [node.disk.term for node in simulator.nodes.values()] == terms, seed
 
 
 def test_one_seed_gives_one_history() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from culm.garlic.raft import messages as m
@@ -71,6 +72,7 @@ class Engine:
         self.follower_reads = FollowerReads(shared, self.ways)
         self.forwards = Forwards(shared, self.ways)
         self._asks_leader = asks_leader
+        self._stored_at = -inf  # when the store was last found at work at an election timeout
         self._numbers = count(1)  # of reads and forwards
 
     @property
@@ -195,13 +197,10 @@ class Engine:
     # Transitions
 
     def _stand(self, *, transfer: bool) -> None:
-        # Another term would have to be written after this one, on a disk that is slow already.
-        if not (self._may_stand and (transfer or self.shared.journal.has_term)):
+        if not self._may_stand or (not transfer and self._waits_for_store()):
             self.elector.restart_timer()
             if not self.receiver.installing:
-                self.shared.follow(
-                    None
-                )  # another may lead: it was perhaps not the leader who spoke
+                self.shared.follow(None)  # another may lead, or it was not the leader who spoke
         elif transfer or self.elector.may_win:
             self.elector.stand(transfer=transfer)
         else:
@@ -212,6 +211,23 @@ class Engine:
     @property
     def _may_stand(self) -> bool:
         return self.departure.may_stand and not self.receiver.installing
+
+    def _waits_for_store(self) -> bool:
+        """Whether the silence may be our own: the store is at work for the leader, or was lately.
+
+        A leader may wait for our answer before it speaks again.  And another term would have to be
+        written after this one; but words of candidates that are written put off nothing else.
+        """
+        shared, journal = self.shared, self.shared.journal
+        if self.elector.role is State.FOLLOWER:
+            longest = shared.timing.election_timeout_max_s
+            lately = shared.now - self._stored_at <= longest
+            if not journal.saved or self.receiver.writing:
+                lately = shared.leader is not None or (lately and journal.has_term)
+                self._stored_at = shared.now if lately else -inf
+            if lately:
+                return True
+        return not journal.has_term
 
     def _follow(self, term: int) -> None:
         if self.leadership is not None:

@@ -41,6 +41,11 @@ class Receiver:
         self._synced_by: tuple[int, int] | None = None  # term and leader that let us join
         self._synced = 0  # the index up to which our log is known to be that leader's
 
+    @property
+    def writing(self) -> bool:
+        """Whether a chunk is due or being written."""
+        return self.due is not None or self._writing is not None
+
     def on_append(self, request: AppendRequest) -> None:
         """AppendEntries (paper, figure 2, receiver implementation 2 to 5)."""
         shared = self._shared
@@ -137,7 +142,7 @@ class Receiver:
             self.due = request
         elif self._repeats(self._writing, request):
             self._writing = request
-        elif self.due is not None or self._writing is not None:
+        elif self.writing:
             held, self.held = self.held, request
             if held is not None:
                 self._answer_with_offset(held)
@@ -162,7 +167,7 @@ class Receiver:
 
     def take_held(self) -> SnapshotRequest | None:
         """The request that was held, once the write for which it had to wait is done."""
-        if self.due is not None or self._writing is not None:
+        if self.writing:
             return None
         held, self.held = self.held, None
         return held
