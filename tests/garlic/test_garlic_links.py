@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import struct
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -290,9 +291,9 @@ def test_other_informational_responses_may_come_with_the_real_one() -> None:
 class Asker:
     """A node that has asked server 2, and sends nothing more: it waits for that answer alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float = 1000.0) -> None:
         founding = Stored.founding([server(1), server(2)])
-        timing = RaftTiming(election_timeout_min_s=1000.0, election_timeout_max_s=1000.0)
+        timing = RaftTiming(election_timeout_min_s=timeout, election_timeout_max_s=timeout)
         self.node = Node(
             server_id=1,
             stored=founding,
@@ -301,9 +302,9 @@ class Asker:
             timing=Timing(answer_timeout_s=5.0, raft=timing),
         )
         self.now = 0.0
-        self.wait(1000.0)
+        self.wait(timeout)
         self.link = self.node.dialled(2)
-        self.wait(1000.0)  # it knows now that the other side has no pre-vote, and stands
+        self.wait(timeout)  # it knows now that the other side has no pre-vote, and stands
 
     def drain(self) -> list[object]:
         events: list[object] = []
@@ -347,6 +348,32 @@ def test_a_peer_is_waited_for_as_long_as_bytes_move(way: str) -> None:
             assert asker.link.data_to_send(1)
     assert asker.wait(4.9) == []
     assert any(isinstance(event, LinkClosed) for event in asker.wait(0.1))
+
+
+def test_a_peer_that_was_given_up_is_waited_for_longer_each_time() -> None:
+    """What the operating system takes at once may be on a slow line for longer than a wait."""
+    asker = Asker(1.0)
+
+    def ends(seconds: float, *, answers: bool) -> list[float]:
+        """The times at which connections were given up."""
+        times = []
+        for _ in range(int(seconds / 0.25)):
+            for event in asker.wait(0.25):
+                if isinstance(event, LinkClosed):
+                    times.append(asker.now)
+                elif isinstance(event, DialWanted):
+                    asker.link = asker.node.dialled(2)
+            asked = len(asker.link.data_to_send()) // 45
+            if answers:
+                asker.link.receive_data(asked * struct.pack(">BIIQQB", 2, 2, 1, 0, 0, 0))
+        return times
+
+    first, second, third = ends(40.0, answers=False)
+    assert 10.0 < second - first < 12.0
+    assert 20.0 < third - second < 22.0
+    assert ends(50.0, answers=True) == []  # one that has answered for so long is as good as new
+    now = asker.now
+    assert 4.0 < ends(6.0, answers=False)[0] - now < 6.5
 
 
 def test_a_connection_on_which_nothing_is_asked_may_be_quiet() -> None:

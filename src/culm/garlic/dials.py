@@ -21,7 +21,8 @@ class Dials:
 
     timing
         The pauses, which double with every connection on which a peer has answered nothing, and the
-        wait for an answer without receiving a byte.
+        wait for an answer while no byte moves, which doubles with every connection given up: what
+        the operating system has taken at once may be on its way for longer.
     rng
         Shortens pauses by up to a half, so that servers do not all dial at once.
     """
@@ -33,6 +34,7 @@ class Dials:
         self._links: dict[int, Link] = {}
         self._pauses: Deadlines[int] = Deadlines()
         self._owed: Deadlines[int] = Deadlines()  # the next look at whether a peer still answers
+        self._waits: dict[int, tuple[float, float]] = {}  # a longer wait, and since when
         self._pending: dict[int, RaftRequest] = {}
         self._stopped = False
 
@@ -116,14 +118,18 @@ class Dials:
             pass
         silent: list[Link] = []
         while (peer := self._owed.pop_due(now)) is not None:
-            link = self._links[peer]
+            link, shortest = self._links[peer], self._timing.answer_timeout_s
+            wait, begun = self._waits.get(peer, (shortest, now))
             since = link.quiet_since
-            if since is None:
-                continue  # all is answered: looked at again with the next request
-            if since + self._timing.answer_timeout_s <= now:
+            if since is not None and since + wait <= now:
+                self._waits[peer] = 2 * wait, now
                 silent.append(link)
-            else:
-                self._owed.set(peer, since + self._timing.answer_timeout_s)
+                continue
+            if (now if since is None else since) - begun > wait:
+                del self._waits[peer]  # bytes have moved for longer than that
+                wait = shortest
+            if since is not None:  # else looked at again with the next request
+                self._owed.set(peer, since + wait)
         return silent
 
     def stop(self) -> None:
