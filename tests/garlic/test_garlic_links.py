@@ -288,6 +288,11 @@ def test_other_informational_responses_may_come_with_the_real_one() -> None:
     assert event.error is not None
 
 
+def client_handshake() -> ClientHandshake:
+    rng, cache = random.Random(1), CredentialCache()
+    return ClientHandshake(host="two", user="farm", password="er", cache=cache, rng=rng, now=0.0)
+
+
 class Asker:
     """A node that has asked server 2, and sends nothing more: it waits for that answer alone."""
 
@@ -374,6 +379,23 @@ def test_a_peer_that_was_given_up_is_waited_for_longer_each_time() -> None:
     assert ends(50.0, answers=True) == []  # one that has answered for so long is as good as new
     now = asker.now
     assert 4.0 < ends(6.0, answers=False)[0] - now < 6.5
+
+
+@pytest.mark.parametrize("established", [True, False])
+def test_who_is_not_given_time_for_a_handshake_dials_less_often(established: bool) -> None:
+    """Servers that share one place for strangers would end each other's handshakes for ever."""
+    asker = Asker(1.0)
+    pauses: list[float] = []
+    for _ in range(12):
+        handshake = None if established else client_handshake()
+        asker.link.receive_eof()
+        ended_at = asker.now
+        while not any(isinstance(event, DialWanted) for event in asker.wait(0.01)):
+            pass
+        pauses.append(asker.now - ended_at)
+        asker.link = asker.node.dialled(2, handshake=handshake)
+    longest = Timing().dial_pause_max_s if established else Timing().handshake_timeout_s
+    assert longest / 2 <= pauses[-1] <= longest + 0.01
 
 
 def test_a_connection_on_which_nothing_is_asked_may_be_quiet() -> None:

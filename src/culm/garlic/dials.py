@@ -10,7 +10,7 @@ from culm.garlic.link import Link
 from culm.garlic.raft.messages import RaftRequest
 from culm.timers import Deadlines, earliest
 
-_DOUBLINGS_MAX = 64  # the pause is the longest one by then
+_DOUBLINGS_MAX = 64  # if the shortest pause is none
 
 
 class Dials:
@@ -63,24 +63,24 @@ class Dials:
             self._pending.pop(peer, None)
             self._wait(peer, now)
 
-    def ended(self, peer: int, now: float) -> None:
-        """The connection to `peer` has ended."""
+    def ended(self, peer: int, now: float, *, in_vain: bool) -> None:
+        """The connection to `peer` has ended; in vain if there was no time for its handshake."""
         del self._links[peer]
         self._owed.cancel(peer)
-        if not self._stopped:
-            self._wait(peer, now)
+        if not self._stopped:  # those that share few places leave each other time
+            self._wait(peer, now, self._timing.handshake_timeout_s if in_vain else 0.0)
 
     def answered(self, peer: int) -> None:
         """The peer has answered, so the next pause is short again."""
         self._failures.pop(peer, None)
 
-    def _wait(self, peer: int, now: float) -> None:
+    def _wait(self, peer: int, now: float, longest: float = 0.0) -> None:
+        longest = max(longest, self._timing.dial_pause_max_s)
         failures = self._failures.get(peer, 0)
-        pause = self._timing.dial_pause_max_s
-        if failures < _DOUBLINGS_MAX:
-            pause = min(pause, self._timing.dial_pause_s * 2**failures)
-        self._failures[peer] = min(failures + 1, _DOUBLINGS_MAX)
-        self._pauses.set(peer, now + pause * self._rng.uniform(0.5, 1.0))
+        pause = self._timing.dial_pause_s * 2**failures
+        if pause < longest and failures < _DOUBLINGS_MAX:
+            self._failures[peer] = failures + 1
+        self._pauses.set(peer, now + min(pause, longest) * self._rng.uniform(0.5, 1.0))
 
     def link_to(self, peer: int) -> Link | None:
         """The link to `peer`, if frames may go over it."""

@@ -370,7 +370,8 @@ class Node(LinkedMachine[NodeEvent]):
             self._slots.pop(slot, None)  # it may have an answer that waits for earlier ones
         peer = link.peer
         if link.dialled and peer is not None:
-            self._dials.ended(peer, self._now)
+            in_vain = not link.established and closed.error is not None
+            self._dials.ended(peer, self._now, in_vain=in_vain)
             self._core.unreachable(peer)
         return LinkClosed(link=link.number, peer=peer, error=closed.error)
 
