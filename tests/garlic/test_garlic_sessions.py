@@ -137,6 +137,21 @@ def test_who_has_forgotten_its_numbers_goes_on_after_the_last_one() -> None:
     assert server.machine.values == [b"done", b"new"]
 
 
+def test_a_late_copy_of_a_resumption_ends_the_new_life_which_is_resumed_again() -> None:
+    server = Server()
+    server.open()
+    session = server.index
+    for copy, outcome in (
+        (False, Outcome.APPLIED),
+        (True, Outcome.TOO_OLD),
+        (False, Outcome.APPLIED),
+    ):
+        assert server.commit(resume_session(session)) is Outcome.RESUMED
+        if not copy:
+            client = ClientSession(session, server.sessions.last_serial(session) or 0)
+        assert server.commit(client.command(b"")) is outcome
+
+
 def test_a_session_that_is_not_open_cannot_be_resumed() -> None:
     server = Server()
     assert server.commit(resume_session(5)) is Outcome.NO_SESSION

@@ -73,8 +73,8 @@ def resume_session(session: int) -> bytes:
     """A value by which a client that has forgotten its numbers goes on in its session.
 
     After `Outcome.RESUMED`, no command of its former life will be applied any more, even if a copy
-    is still on its way; the new `ClientSession` begins with `Sessions.last_serial`.  Proposed
-    twice, the value does no harm.
+    is still on its way; the new `ClientSession` begins with `Sessions.last_serial`.  A copy of
+    the value that comes late ends the new life, too: commands are `TOO_OLD` then, so resume again.
     """
     return _COMMAND.pack(_ValueType.RESUME, session, 0)
 
