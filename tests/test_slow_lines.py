@@ -6,6 +6,7 @@ not whole messages, come within each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 
@@ -23,12 +24,12 @@ from culm.p2panda.author import Author
 from culm.p2panda.replicator import Replicator as OperationReplicator
 from culm.p2panda.store import MemoryStore as OperationStore
 from culm.point2point import Role
-from culm.point2point.replication import Interest, Replicator
+from culm.point2point.replication import Interest, Replicator, Timing
 from culm.ssb.ebt import FeedExtended
 from culm.ssb.peer import PeerDisconnected
 from culm.testing.link import MachinePair
 from culm.testing.mesh import Mesh
-from culm.testing.pipe import JoinedMachines, JoinOptions, Place
+from culm.testing.pipe import JoinedMachines, JoinOptions, Pipe, Place
 from culm.testing.stores import contents
 from culm.wire.multihash import YAMF
 
@@ -50,6 +51,25 @@ class QuickMesh(SlowMesh):
     latency_s = LATENCY_S / 1000
 
 
+class DeepPipe(Pipe):
+    """Brings 64 bytes in each `LATENCY_S`, and takes whatever it is given: packets are large."""
+
+    _free_at = 0.0
+
+    def put(self, data: bytes, now: float) -> None:
+        for start in range(0, len(data), 64):
+            self._free_at = max(self._free_at, now) + LATENCY_S
+            super().put(data[start : start + 64], self._free_at - self.latency)
+
+
+class DeepPair(MachinePair):
+    def _join(self, ends: tuple[Place, Place], latency: tuple[float, float] = (0.0, 0.0)) -> None:
+        super()._join(ends, latency)
+        for place in ends:
+            self._pipes[place] = pipe = DeepPipe(self._pipes[place].to, 0.0, math.inf)
+            pipe.allow(1 << 20)
+
+
 def run(joined: JoinedMachines, is_done: Callable[[], bool], step_s: float = 10.0) -> float:
     """Run until it is done; returns the time, and fails where it takes too long."""
     while not is_done():
@@ -60,14 +80,15 @@ def run(joined: JoinedMachines, is_done: Callable[[], bool], step_s: float = 10.
     return joined.clock.now
 
 
-def test_point2point() -> None:
+@pytest.mark.parametrize("kind", [MachinePair, DeepPair])
+def test_point2point(kind: type[MachinePair]) -> None:
     author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
     here, there = MemoryStore(family=YAMF), MemoryStore(family=YAMF)
     entries = [author.publish(Random(0).randbytes(size)) for size in (10, 70_000, 10)]
     here.append(entries[0].entry.log, entries)
     keep = Interest(live=True, accept_new_logs=True)
-    pair = MachinePair.of_machines(
-        Replicator(role=Role.PROACTIVE, interest=keep),
+    pair = kind.of_machines(
+        Replicator(role=Role.PROACTIVE, interest=keep, timing=Timing(idle_timeout_s=LONG_S)),
         Replicator(role=Role.REACTIVE, interest=keep),
         respond=(here.perform, there.perform),
         latency=(LATENCY_S, LATENCY_S),
@@ -76,10 +97,11 @@ def test_point2point() -> None:
     assert run(pair, lambda: contents(here) == contents(there)) > 1000
 
 
-def test_p2panda() -> None:
+@pytest.mark.parametrize("kind", [MachinePair, DeepPair])
+def test_p2panda(kind: type[MachinePair]) -> None:
     here, there = OperationStore(), OperationStore()
     Author(SigningKey(bytes(32)), here).create("blob_piece_v1", {"data": bytes(70_000)})
-    pair = MachinePair.of_machines(
+    pair = kind.of_machines(
         OperationReplicator(local_peer=b"a", remote_peer=b"b"),
         OperationReplicator(local_peer=b"b", remote_peer=b"a"),
         respond=(here.perform, there.perform),

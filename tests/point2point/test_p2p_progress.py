@@ -78,15 +78,16 @@ def pass_time(
 
 
 class TestLife:
-    def test_each_byte_is_a_sign_of_life(self) -> None:
-        """A line of 800 bytes a second takes 40 for the bytes taken at a time."""
+    @pytest.mark.parametrize("rate", [800, 100])
+    def test_each_byte_is_a_sign_of_life(self, rate: int) -> None:
+        """A line of 800 bytes a second takes 40 for the bytes taken at a time, one of 100 320."""
         new = LogAuthor(SigningKey(bytes(32)), family=YAMF).publish(bytes(2**17))
         peer = Raw(timing=TIMING)
         peer.connection.propose(proposal(1, log=new.entry.log))
         peer.control(adjust(0, "all"))
         packet = write(1, switch(0) + metadata(new.entry) + raw(bytes(2**17)))
-        for second in range(1 + len(packet) // 800):
-            peer.receive(packet[800 * second : 800 * second + 800])
+        for second in range(1 + len(packet) // rate):
+            peer.receive(packet[rate * second : rate * second + rate])
             peer.connection.advance(float(second))
             peer.receive(b"")
             assert peer.code is None

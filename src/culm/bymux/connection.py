@@ -227,6 +227,11 @@ class Connection(StreamBase[ConnectionEvent]):
             if event is not None:
                 return event
 
+    def partial_size(self, stream_id: int) -> int:
+        """Bytes of a Write to that stream that have come and wait for the rest of their piece."""
+        incoming = self._incoming
+        return 0 if incoming is None or incoming.stream_id != stream_id else self._inbox.size
+
     def next_of_write(self, stream_id: int) -> StreamData | None:
         """`next_event`, if the next input is more of a Write to that stream; ``None`` if not."""
         incoming = self._incoming

@@ -95,7 +95,7 @@ class Timeouts:
         )
         self._sending = Debts[int | None, Owed](timing.progress_max_s, is_paid=_is_paid)
         self._taking = Debts[int | None, Owed](timing.progress_max_s, is_paid=_is_paid)
-        self._brought = 0  # bytes that the receiver has had at a look
+        self._brought = 0  # bytes of data that had come at a look
         self._taken_total = 0  # bytes
 
     def heard(self) -> None:
@@ -129,15 +129,18 @@ class Timeouts:
         self._taking.advance(now, idle=not self._is_waited_for())
         return self._liveness.advance(now, self._is_inside())
 
-    def stalled(self) -> list[Request]:
-        """The requests to be given up.  Raises `Violation` if that is not enough."""
+    def stalled(self, brought: int) -> list[Request]:
+        """The requests to be given up.  Raises `Violation` if that is not enough.
+
+        brought: bytes of data that have come.
+        """
         if self._liveness.now is None:
             return []  # the time was never told
         if self._liveness.is_over(self._is_inside()):
             raise Violation(ErrorCode.PEER_SILENT)
-        if self._receiver.brought > self._brought and not self._output.over:
+        if brought > self._brought and not self._output.over:
             self._sending.moved()
-        self._brought = max(self._brought, self._receiver.brought)
+        self._brought = max(self._brought, brought)
         requests: dict[int, Request] = {}  # one may be stalled both ways
         owed, taken = self._sending.stalled(self._owed), self._taking.stalled(self._taken)
         for debt, request, _ in owed + taken:
@@ -509,7 +512,8 @@ class Connection(StreamBase[ConnectionEvent], Openable):
             if isinstance(below, Closed):
                 return _close_with(below)
             self._take_from_mux(below)
-        for request in self._timeouts.stalled():
+        brought = self._receiver.brought + self._mux.partial_size(_DATA)
+        for request in self._timeouts.stalled(brought):
             self._control.give_up(request, GivenUp.STALLED)
         return self._control.next_event()
 
