@@ -169,18 +169,43 @@ def test_a_call_that_is_stuck_for_long_is_made_again() -> None:
     assert len(numbers) == 2
 
 
-def test_over_a_slow_line_a_call_has_more_than_a_minute() -> None:
+@pytest.mark.parametrize("octet_s", [1, 5, 8])
+def test_over_a_slow_line_a_call_has_more_than_a_minute(octet_s: int) -> None:
+    """And longer again after each that was in vain: 40 minutes in the end."""
     node = asker("alice")
     peer = Without(node, "honest")
-    peer.wait(5.0)
+    alice = feed_of("alice")
     first = messages("alice", 1)[0].data
-    said = packet(-peer.calls[feed_of("alice")], first)
-    for at in range(len(said)):
-        peer.wait(6.0 + at)
-        peer.link.receive_data(said[at : at + 1])
-    node.drain()
-    assert len(said) > 240  # seconds
-    assert node.peer.clock[feed_of("alice")] == 1
+    now = 0
+    while not node.peer.clock[alice]:
+        assert now < 10_000
+        now += 5
+        peer.wait(now)
+        if (number := peer.calls.pop(alice, None)) is not None:
+            for octet in packet(-number, first):
+                now += octet_s
+                peer.wait(now)
+                peer.link.receive_data(bytes([octet]))
+            node.drain()
+    assert now > 240
+
+
+@pytest.mark.parametrize("silent_s", [50, 100, 200])
+def test_a_peer_with_a_slow_store_has_longer_after_calls_in_vain(silent_s: int) -> None:
+    node = asker("alice")
+    peer = Without(node, "honest")
+    alice = feed_of("alice")
+    now = 0
+    while not node.peer.clock[alice]:
+        assert now < 3000
+        now += 5
+        peer.wait(now)
+        peer.link.receive_data(packet(0, 1))  # a sign of life
+        if (number := peer.calls.pop(alice, None)) is not None:
+            now += silent_s
+            node.advance(now)
+            peer.link.receive_data(packet(-number, messages("alice", 1)[0].data))
+            node.drain()
 
 
 @pytest.mark.parametrize("count", [1000, 6000])

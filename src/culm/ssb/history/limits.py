@@ -70,8 +70,9 @@ class Timing:
     patience_s
         Time for which a peer may be silent in a call that it should answer.  If it is silent
         everywhere, the call ends; otherwise the call stays open for `retry_s` more, in case the
-        line is slow, but another feed has its place.  So there may be `Limits.calls_max` such calls
-        for each `patience_s` in `retry_s`, 100, besides the `calls_max` with a place.
+        line is slow, but another feed has its place.  After a call in vain both times are twice as
+        long, and then four times.  So there may be `Limits.calls_max` such calls for each
+        `patience_s` in four `retry_s`, 400, besides the `calls_max` with a place.
     """
 
     pause_s: float = 30.0

@@ -111,13 +111,14 @@ class Early:
 
 _DEFAULT_LIMITS: Final = Limits()
 _DEFAULT_TIMING: Final = Timing()
+_LONGER_MAX: Final = 4
 _TICK_S: Final = 0.1  # the least pause: with times of 0, feeds would be asked for without end
 
 
 class _Feed:
     """The state of a feed that is wanted."""
 
-    __slots__ = ("call", "first", "id", "reached", "received", "since", "state")
+    __slots__ = ("call", "first", "id", "longer", "reached", "received", "since", "state")
 
     def __init__(self, feed: str) -> None:
         self.id = feed
@@ -127,6 +128,7 @@ class _Feed:
         self.received = 0  # values in the call
         self.reached = 0  # the highest sequence among them
         self.since = 0.0  # when the call was made, or has last brought the feed forward
+        self.longer = 1  # the factor of its times, after calls that were in vain
 
     def move(self, happened: FeedInput) -> None:
         self.state = FEED_RULES[self.state][happened]
@@ -147,6 +149,10 @@ class _Feed:
     def wait(self, now: float) -> None:
         """Wait for the next value from now on."""
         self.since = now
+
+    def wait_longer(self) -> None:
+        """Have twice the time in the next call: this one was in vain."""
+        self.longer = min(2 * self.longer, _LONGER_MAX)
 
     def reach(self, sequence: int) -> bool:
         """Note a sequence that has come; returns whether it is the highest so far."""
@@ -322,11 +328,12 @@ class HistoryReader:
             elif self._is_slow(feed, now):
                 self._let_wait(feed)
             else:
+                feed.wait_longer()
                 self._give_up(feed, now)
         self._ask(now)
 
     def _is_slow(self, feed: _Feed, now: float) -> bool:
-        """Whether the line, or the peer, may only be slow: other bytes come meanwhile."""
+        """Whether the line, or the peer, may only be slow: other bytes come meanwhile, or might."""
         if feed.state is FeedState.LIVE or self._early.has(feed.id):
             return False
         return self._slow_until(feed) > now
@@ -339,9 +346,12 @@ class HistoryReader:
         self._deadlines.set(feed.id, self._slow_until(feed))
 
     def _slow_until(self, feed: _Feed) -> float:
-        """The end of a silent call's time, unless other bytes of the peer come before."""
-        last = feed.since + self._patience_s + self._timing.retry_s
-        return min(last, self._heard_at() + self._patience_s)
+        """The end of a silent call's time, unless other bytes of the peer come before.
+
+        It is longer after calls in vain: the line, or the peer's store, may take that long.
+        """
+        last = feed.since + self._patience_s + feed.longer * self._timing.retry_s
+        return min(last, max(self._heard_at(), feed.since) + feed.longer * self._patience_s)
 
     def _wait(self, feed: _Feed, now: float) -> None:
         """Set the deadline of a call: an answer must come in time, later messages need not.

@@ -19,7 +19,7 @@ class Limits:
     links_max
         Concurrent connections: each takes at most the memory that `rpc` and `ssb` allow,
         and 4 KiB; `half_sent_size_max` and `early_size_max` count apart.  While it is asked for
-        feeds one by one, it takes 300 bytes for each, and 1 KiB more for each of about 400 calls.
+        feeds one by one, it takes 300 bytes for each, and 1 KiB more for each of about 700 calls.
     links_of_peer_max
         Connections of one peer: one more ends the oldest of them.
     half_sent_size_max
