@@ -457,3 +457,17 @@ def test_a_payload_that_we_have_sent_ourselves_is_not_waited_for() -> None:
     ask(ours, LOG, Want(first=1, last=1))
     world.wait(5)
     assert ours.end.of(LogSynced)[-1].seqnum == 1
+
+
+def test_who_has_shown_the_end_of_a_log_does_not_offer_it() -> None:
+    """The peer knows by that, and may have given its place to another log."""
+    peer = RawPeer(ENDED)
+    (ours,) = peer.machine.connection.requests.values()
+    peer.control(propose(0, 10, hash=ours.proposal.expected_hash, log=ENDED_LOG))
+    peer.drain()
+    assert peer.of(LogOffered)[-1].seqnum == 9
+    peer.control(cancel(0, 131))
+    peer.data(marker(0))
+    peer.drain()
+    assert not peer.machine.connection.requests
+    assert [event.seqnum for event in peer.of(LogEnded)] == [9]

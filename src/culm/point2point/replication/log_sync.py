@@ -336,6 +336,10 @@ class LogSync(LogState):
             self._compare(steps.Compare(cancel.entry))
         is_next = purpose is Purpose.NEXT
         if reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0) and is_next:
+            if (self.offered or 0) < self.position:
+                self.offered = self.position
+                self._emit(LogOffered(log=self.log, seqnum=self.position))
+            self._tell_news()
             return
         forked = reason is CancelReason.FORK and purpose is not Purpose.RANGE  # tells more
         if not forked and reason is not CancelReason.END_OF_RANGE:
@@ -478,6 +482,7 @@ class LogSync(LogState):
             case Answer.REFUSE:
                 self._cancel(request, CancelReason.DO_NOT_RETRY)
             case Answer.SHOW_END:
+                self._rest(decisions.start_of_next(self))  # which the peer knows by that
                 self._do(steps.Cancel(request, CancelReason.END_OF_LOG, seqnum=self.position))
             case Answer.SHOW_FORK if self.fork is not None:
                 self._show_fork(request, self.fork)
