@@ -417,6 +417,26 @@ def test_a_leader_whose_snapshot_has_other_bytes_begins_anew(size: int) -> None:
     assert lab.pending[0].data == data[:size]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("data", [b"", b"fou", b"four", b"other", b"fourfour", b"fourFOUR"])
+def test_a_snapshot_that_ends_within_what_is_written_is_not_there_yet(data: bytes) -> None:
+    """Its leader took the follower for one that has it, and accused it of having lost entries."""
+    lab = Lab(term=3)
+    lab.hold = True
+    for offset in (0, 4):
+        lab.tell(chunk(offset))
+        lab.do(lab.pending.pop(), True)
+    lab.hold = False
+    lab.append(source=3, term=4)
+    lab.drain()
+    lab.hold = True
+    shorter = replace(chunk(0, done=True), term=4, source=3, data=data)
+    for _ in range(2):
+        lab.tell(shorter)  # at first it is told to begin anew
+    (write,) = lab.pending
+    assert (write.offset, write.data, write.done) == (0, data, True)  # type: ignore[attr-defined]
+    assert all_of(lab.sent, SnapshotResponse)[-1].next_index == 0
+
+
 def test_a_snapshot_that_cannot_be_used_is_wanted_from_the_start() -> None:
     lab = Lab(term=3)
     lab.hold = True

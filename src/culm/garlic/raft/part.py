@@ -44,7 +44,9 @@ class SnapshotPart:
         again = request.data[: self._size - self._shown]
         self._shown += len(again)
         self._shown_remainder = _followed(self._shown_remainder, again)
-        if self._shown == self._size and self._shown_remainder != self._remainder:
+        differs = self._shown == self._size and self._shown_remainder != self._remainder
+        # One that ends here is not what is written, and must be written to be there as a whole.
+        if differs or (request.done and len(again) == len(request.data)):
             self.clear()
 
     def begin(self, request: SnapshotRequest) -> None:
