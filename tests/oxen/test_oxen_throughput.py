@@ -34,6 +34,16 @@ def test_one_loss_in_a_hundred_leaves_two_thirds_of_the_speed(seed: int) -> None
     assert rate(0.2, 1000, seed=seed) > 0.01 * usual
 
 
+@pytest.mark.parametrize(("per_s", "room"), [(3, 30), (4, 300), (10, 1000)])
+def test_a_slow_line_is_used_and_not_given_up(per_s: int, room: int) -> None:
+    """Its queue has room for many seconds, in which no sign of life would come through."""
+    conditions = Conditions(delay_min=0.01, delay_max=0.012)
+    network = Bottleneck(seed=1, conditions=conditions, rate=per_s, room=room)
+    pair = Pair(network, [b"A", b"B"])
+    network.shared = {b"A"}
+    assert pair.seconds_for(40 * per_s) < 200.0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("per_s", "room"), [(1000, 30), (1000, 100), (500, 50)])
 def test_two_pairs_share_a_bottleneck(per_s: int, room: int) -> None:
@@ -119,7 +129,7 @@ def test_the_shortest_round_trip_is_one_of_late() -> None:
 
 
 def test_an_acknowledgement_ends_the_doubling_of_timeouts() -> None:
-    """RFC 6298, section 5."""
+    """RFC 6298, section 5: but for one of them, until the next round trip that can be measured."""
     way = flight(round_trip=None)
     item = send(way, 0.0)
     now, waits = 0.0, []
@@ -135,10 +145,34 @@ def test_an_acknowledgement_ends_the_doubling_of_timeouts() -> None:
     assert all(1.2 < after / before < 2.5 for before, after in pairwise(waits[:3]))
     way.acknowledge(item.id, now + 0.1)
     assert not way.is_stuck
-    assert send(way, now + 0.2)
+    item = send(way, now + 0.2)
     deadline = way.next_deadline()
     assert deadline is not None
-    assert deadline - (now + 0.2) < 1.0
+    assert deadline - (now + 0.2) == pytest.approx(1.6)
+    way.acknowledge(item.id, now + 0.3)
+    send(way, now + 0.4)
+    deadline = way.next_deadline()
+    assert deadline is not None
+    assert deadline - (now + 0.4) < 1.0
+
+
+def test_times_are_doubled_while_messages_are_sent_again_unless_that_is_in_vain() -> None:
+    """A peer with a smaller window refuses first transmissions: its times cannot be measured."""
+    trip = RoundTrip(Timing())
+    trip.sample(0.01, 1.0)
+    probe = trip.probe
+    for now in range(2, 9):  # the seventh changes nothing
+        trip.hesitate(float(now))
+    assert (trip.probe, trip.timeout) == pytest.approx((64 * probe, 5.0))
+    trip.answer(6.0, 8.5)  # perhaps to a transmission before
+    assert trip.probe == pytest.approx(64 * probe)
+    trip.answer(8.0, 8.01)
+    assert trip.probe <= probe
+    for now in range(9, 73):
+        trip.hesitate(float(now))
+    assert trip.probe <= probe
+    trip.hesitate(73.0)
+    assert trip.probe > probe
 
 
 def test_three_later_acknowledgements_mean_that_it_is_lost() -> None:
@@ -219,7 +253,8 @@ def test_the_first_answer_ends_the_first_round_although_it_comes_late() -> None:
     assert len(way.take_lost(0.8)) == 2
     way.limit()
     way.acknowledge(items[-1].id, 0.9)
-    assert way.room == WINDOW_FIRST + 1 - 2  # it has grown by the arrived ones
+    grown = WINDOW_FIRST + 1  # by the arrived ones
+    assert way.room == grown - (WINDOW_FIRST - 1)  # the others are on their way as well
 
 
 def test_an_answer_that_comes_too_soon_is_to_what_was_sent_before() -> None:

@@ -7,6 +7,7 @@ by times of sending, and a probe goes out before the timeout).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from random import Random
 
 from culm.oxen.limits import Timing
@@ -15,6 +16,10 @@ from culm.oxen.stream import Item
 from culm.oxen.window import Window
 
 _JITTER = 0.2
+_order_of = attrgetter("order")
+
+# A round trip as long as this part of `usable_s` leaves hardly time for signs of life.
+_LONG_SHARE = 1 / 4
 _BACKOFF_MAX = 64
 
 # Three timeouts in a row are the fault of the path, not bad luck; another path that works is then
@@ -31,7 +36,7 @@ class Flight:
         self._rng = rng
         self._interval_max = timing.redelivery_max_s
         self._round_trip = RoundTrip(timing)
-        self._window = Window()
+        self._window = Window(timing.usable_s * _LONG_SHARE)
         self.under_way: dict[int, Item] = {}
         """Messages not known to have arrived or to be lost, by ID, in the order of sending."""
         self.lost: dict[int, Item] = {}
@@ -58,7 +63,7 @@ class Flight:
     @property
     def patience(self) -> float:
         """Longest time that a message may take if it is lost three times, in seconds."""
-        return min(_PATIENT_TIMEOUTS * self._round_trip.timeout, 2 * self._interval_max)
+        return min(_PATIENT_TIMEOUTS * self._round_trip.measured, 2 * self._interval_max)
 
     @property
     def is_stuck(self) -> bool:
@@ -146,6 +151,7 @@ class Flight:
         if self._interval is None and self._round_trip.smoothed is not None:
             self._since = now
             self._interval = self._round_trip.timeout
+            self._round_trip.hesitate(now)
             oldest = self.under_way.pop(next(iter(self.under_way)))
             self._resend(oldest, now)
             return [oldest]
@@ -169,8 +175,14 @@ class Flight:
             found = now - item.sent < self._round_trip.least  # answers the previous transmission
             if found:
                 self._round_trip.late(now - item.before)
+            elif not self._backoff:
+                self._round_trip.answer(item.sent, now)
         if found:
-            self._window.found()
+            if self._window.found():  # the rest of what timed out too soon is on its way as well
+                rest = [*self.lost.values(), *under_way.values()]
+                self.lost.clear()
+                under_way.clear()
+                under_way.update((each.id, each) for each in sorted(rest, key=_order_of))
         elif item.order > self._newest:
             self._newest, self._second, self._third = item.order, self._newest, self._second
         elif item.order > self._second:
@@ -259,5 +271,8 @@ class Flight:
         self._backoff = min(self._backoff + 1, _BACKOFF_MAX)
         self._way += 1
         self._way_until = now + _WAY_INTERVALS * self._interval_max
-        interval = min(self._round_trip.timeout * 2.0**self._backoff, self._interval_max)
+        if self._backoff == 1 and self._round_trip.smoothed is None:
+            self._round_trip.hesitate(now)  # as the probe does otherwise
+        doubled = self._round_trip.timeout * 2.0 ** (self._backoff - 1)
+        interval = min(doubled, self._interval_max)
         self._interval = interval * self._rng.uniform(1 - _JITTER, 1 + _JITTER)

@@ -48,8 +48,10 @@ class Keepalives:
                 return None
             if now - self._last_asked(sid) < self._timing.keepalive_retry_s:
                 return None
-        while len(asked) >= _ASKED_MAX:
-            del asked[next(iter(asked))]
+        if len(asked) >= _ASKED_MAX:  # on a slow line the oldest is answered first
+            oldest = next(iter(asked))
+            fresh = self._contacts.fresh(asked[oldest], now)
+            del asked[next(reversed(asked)) if fresh else oldest]
         id = self._rng.getrandbits(32)
         while id in asked:
             id = self._rng.getrandbits(32)

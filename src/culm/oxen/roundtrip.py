@@ -22,6 +22,10 @@ _QUEUE_SHARE = 1 / 4
 _QUEUE_S = 0.005
 _QUEUE_VARIATIONS = 2
 
+# Doublings without a sample, and further transmissions until the next ones if they were in vain.
+_DOUBLINGS = 6
+_DOUBLING_PAUSE = 64
+
 # The path without queues takes the shortest time of the last one to two periods.
 _LEAST_PERIOD_S = 10.0
 
@@ -35,6 +39,8 @@ class RoundTrip:
 
     __slots__ = (
         "_before",
+        "_doubled",
+        "_doublings",
         "_longest",
         "_longest_before",
         "_max_s",
@@ -43,6 +49,7 @@ class RoundTrip:
         "_samples",
         "_turn",
         "_variation",
+        "measured",
         "probe",
         "smoothed",
         "timeout",
@@ -54,13 +61,15 @@ class RoundTrip:
         self._max_s = timing.redelivery_max_s
         self.smoothed: float | None = None
         """The smoothed round trip (SRTT); ``None`` before the first sample."""
-        self.timeout = timing.redelivery_first_s
-        """Time without any acknowledgement until a message is sent again (RTO)."""
+        self.measured = self.timeout = timing.redelivery_first_s
+        """Time without any acknowledgement until a message is sent again (RTO): as measured,
+        and doubled since then by `hesitate`."""
         self.probe = self.timeout
         """Time without any acknowledgement until a probe is sent, once there are samples."""
         self.usual = self.timeout
         """Time within which nearly all acknowledgements come."""
         self._variation = 0.0
+        self._doubled, self._doublings = -math.inf, 0
         self._turn = -math.inf
         self._before = self._now = math.inf
         self._samples = 0
@@ -77,6 +86,28 @@ class RoundTrip:
     def least(self) -> float:
         """The shortest recent round trip; infinite before the first sample."""
         return min(self._before, self._now)
+
+    def hesitate(self, now: float) -> None:
+        """Double all times until the next sample: a message is sent again, which can give none.
+
+        Otherwise no sample would ever show that the path has become slower.
+        """
+        self._doublings += 1
+        if 0 < self._doublings <= _DOUBLINGS:
+            self._doubled = now
+            self.timeout = min(2 * self.timeout, self._max_s)
+            self.probe = min(2 * self.probe, self.timeout)
+            self.usual = max(self.usual, min(2 * self.usual, self._max_s))
+
+    def answer(self, sent: float, now: float) -> None:
+        """Take an answer at `now` to a message that was sent again at `sent`.
+
+        After so many doublings it is a sample: had the answer been to an earlier transmission, it
+        would have come before.  Then the peer refuses first transmissions, and doubling is no help.
+        """
+        if self._doublings >= _DOUBLINGS and sent >= self._doubled:
+            self.sample(now - sent, now)
+            self._doublings = -_DOUBLING_PAUSE
 
     def late(self, seconds: float) -> None:
         """Take the round trip of a message that was taken for lost too soon."""
@@ -99,6 +130,7 @@ class RoundTrip:
         if seconds > self._longest:
             self._longest = seconds
         self._samples += 1
+        self._doublings = 0
         if self.smoothed is None:
             self.smoothed = seconds
             self._variation = seconds / 2
@@ -108,7 +140,8 @@ class RoundTrip:
             self.smoothed += _GAIN * error
         usual = self.smoothed + _VARIATIONS * self._variation
         timeout = self._min_s if usual < self._min_s else usual
-        self.timeout = timeout = self._max_s if timeout > self._max_s else timeout
+        timeout = self._max_s if timeout > self._max_s else timeout
+        self.measured = self.timeout = timeout
         probe = _PROBE_ROUND_TRIPS * self.smoothed
         probe = _PROBE_MIN_S if probe < _PROBE_MIN_S else probe
         self.probe = timeout if probe > timeout else probe

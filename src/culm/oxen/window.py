@@ -31,6 +31,8 @@ class Window:
 
     A round lasts until all messages under way at its beginning are acknowledged or found to be
     lost.
+
+    long_s: a round trip in seconds at which messages queue for so long that others suffer.
     """
 
     __slots__ = (
@@ -38,6 +40,7 @@ class Window:
         "_former",
         "_least",
         "_limited",
+        "_long_s",
         "_lost",
         "_queued",
         "_samples",
@@ -46,7 +49,8 @@ class Window:
         "size",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, long_s: float = math.inf) -> None:
+        self._long_s = long_s
         self.size = float(WINDOW_FIRST)
         self._threshold = math.inf  # the size up to which the window doubles
         self._former: tuple[float, float] | None = None  # size and threshold before a timeout
@@ -69,16 +73,23 @@ class Window:
             self._samples += 1
             if round_trip < self._least:
                 self._least = round_trip
+            if round_trip > self._long_s:
+                self._threshold = self.size = max(self.size - 1, _WINDOW_MIN)
 
     def lost(self) -> None:
         """Count a lost message."""
         self._lost += 1
 
-    def found(self) -> None:
-        """Note that a message taken for lost has arrived after all."""
+    def found(self) -> bool:
+        """Note that a message taken for lost has arrived after all.
+
+        Returns whether that was the first one since a timeout, which came too soon.
+        """
         self._lost = max(0, self._lost - 1)
-        if self._former is not None:
-            (self.size, self._threshold), self._former = self._former, None
+        if self._former is None:
+            return False
+        (self.size, self._threshold), self._former = self._former, None
+        return True
 
     def limit(self) -> None:
         """Note that a larger window would have been used: only then does it grow."""
@@ -89,7 +100,8 @@ class Window:
         arrived, lost = self._arrived, self._lost
         share = lost / (arrived + lost) if lost else 0.0
         known = self._samples >= _SAMPLES_MIN
-        queues = known and self._least > unhurried
+        bound = min(unhurried, self._long_s) if known else self._long_s
+        queues = self._samples > 0 and self._least > bound
         queued, self._queued = self._queued, queues
         self.clear = known and not queues
         too_far = share >= _TOO_FAR and lost >= _TOO_FAR_MIN
