@@ -210,6 +210,25 @@ def test_one_that_has_forgotten_us_is_given_up_though_nothing_is_sent_to_it() ->
     assert table.events() == []
 
 
+def test_a_message_that_never_arrives_ends_although_others_do() -> None:
+    """It may be too large for the path, or for the peer."""
+    table = Table()
+    table.join(P)
+    number = table.node.send_in_order(P, b"large")
+    failed = SendFailed(peer=P, message=number, reason=FailReason.PEER_UNREACHABLE)
+    table.events()
+    for _ in range(29):
+        table.wait(8.0, alive=(P,))
+        assert failed not in table.events()
+        table.node.send(P, b"small")
+        table.drain()
+        for body in table.bodies(MessageData, P):
+            if body.d == b"small":
+                table.tell(P, MessageAck(ME, P, body.id))
+    table.wait(15.0, alive=(P,))
+    assert table.events()[-2:] == [failed, PeerUnreachable(peer=P)]
+
+
 def test_silence_is_that_of_messages_under_way() -> None:
     """A message that was withdrawn, unanswered, does not make the next one look old."""
     flight = Flight(timing=Timing(), rng=Dice())

@@ -24,6 +24,9 @@ from culm.timers import Deadlines
 # with one that may not: after the first it has to show itself.
 _SILENCES = 2
 
+# One that acknowledges all but one message is given up after as many attempts at that, too.
+_ATTEMPTS = 32
+
 
 class Courier:
     """Owns the deadlines of redelivery, one for each peer."""
@@ -84,9 +87,14 @@ class Courier:
     def waits_in_vain(self, peer: Peer) -> bool:
         """Whether a peer that may be reached has acknowledged nothing for far too long.
 
-        One that has forgotten us for want of room answers keepalives, as any server does.
+        One that has forgotten us for want of room answers keepalives, as any server does.  The same
+        holds if a single message does not arrive, as it may be too large for the path or the peer.
         """
-        return peer.outgoing.flight.silence(self._clock.now) >= _SILENCES * self._patience_s
+        flight, timing = peer.outgoing.flight, self._timing
+        patience = _SILENCES * self._patience_s
+        reviewed = flight.review() * timing.keepalive_retry_s
+        attempted = _ATTEMPTS * timing.redelivery_max_s
+        return flight.silence(self._clock.now) >= patience or reviewed >= max(patience, attempted)
 
     def ask_for_missing(self, peer: Peer, begun: Container[Delivery]) -> None:
         """Ask a joined peer whether messages missing for long will never come.

@@ -52,6 +52,8 @@ class Flight:
         self._way = 0
         self._way_until = 0.0
         self._copies = self._copies_before = 0  # sent in this round and the one before
+        self._oldest: int | None = None  # the ID of a message, as of the last review
+        self._reviews = 0
 
     def __len__(self) -> int:
         return len(self.under_way) + len(self.lost)
@@ -77,6 +79,13 @@ class Flight:
     def rest(self, now: float) -> float:
         """Seconds until `now` since the last acknowledgement; 0 while a message is under way."""
         return 0.0 if len(self) else now - self._since
+
+    def review(self) -> int:
+        """The number of former calls since which the same message has been the oldest."""
+        oldest = min(self, key=lambda item: item.first).id if len(self) else None
+        same = oldest is not None and oldest == self._oldest
+        self._oldest, self._reviews = oldest, self._reviews + 1 if same else 0
+        return self._reviews
 
     @property
     def room(self) -> int:
