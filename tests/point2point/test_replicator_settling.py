@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from p2p_support import cancel, marker, propose
+from replicator_raw import RawPeer
 from replicator_support import (
     FETCH,
     SERVE,
@@ -103,3 +105,22 @@ def test_quiet_of_no_length_is_quiet(latency: float) -> None:
     world.wait(10)
     assert settled(cable.left)
     assert same(*nodes)
+
+
+def test_a_log_that_was_turned_away_gets_the_place_of_one_that_has_been_sent_slowly() -> None:
+    """It is quiet while the peer takes a payload, and nothing more comes of it after that."""
+    sent, waits = news_of((300,)), news_of((10,), log_id=1)
+    peer = RawPeer(sent, waits, timing=Timing(settle_s=0.0), credit=1, data_credit=200)
+    peer.machine.advance(0.0)
+    assert peer.machine.connection.requests[1].proposal.log == key_of(sent)
+    peer.control(propose(0, log=key_of(sent)), cancel(3, 129))
+    peer.data(marker(3))
+    peer.drain()
+    request = peer.machine.connection.requests[0]
+    for now in (1.0, 2.0, 3.0, 4.0):
+        if now == 3.0:
+            assert request.is_open
+            peer.receive(bytes([0x00, 1, 240]) * 2)  # credit for the rest of the payload
+        peer.machine.advance(now)
+        peer.drain()
+    assert not request.is_open

@@ -180,6 +180,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         pieces = self._transfers.pieces_to_send(size_max)
         if self._inputs:
             self._logs.settle()
+        if pieces and self._logs.turned_away and self._transfers.touched:
+            self._quiet.disturb()  # what has been sent may give up its place
         return self.connection.joined(pieces, size_max)
 
     def next_deadline(self) -> float | None:
