@@ -177,6 +177,28 @@ def test_a_joiner_that_gets_further_in_a_snapshot_has_time() -> None:
     assert lab.core.configuration.ids == {1, 2, 3, 4}
 
 
+def test_a_joiner_that_takes_bytes_has_time() -> None:
+    """A batch that took longer than a few requests was given up, and begun anew for ever."""
+    lab, sync = syncing()
+    for _ in range(200):
+        assert beat(lab) == []
+        lab.core.still_sending(4)
+    lab.settle(answer(lab, sync, SyncResponse, 5))
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+
+
+def test_a_late_answer_of_a_joiner_counts_once() -> None:
+    lab, sync = syncing()
+    while not (again := all_of(beat(lab), SyncRequest)):
+        pass
+    following = one(answer(lab, sync, SyncResponse, 3), SyncRequest)
+    assert (again[0].previous_index, following.previous_index) == (0, 2)
+    assert answer(lab, sync, SyncResponse, 3) == []
+    assert answer(lab, again[0], SyncResponse, 3) == []
+    lab.settle(answer(lab, following, SyncResponse, 5))
+    assert lab.core.configuration.ids == {1, 2, 3, 4}
+
+
 def test_a_change_can_be_cancelled() -> None:
     lab, sync = syncing()
     lab.core.cancel_change()

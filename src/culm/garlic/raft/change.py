@@ -57,6 +57,7 @@ class Change:
         self._shared = shared
         self._replicator = replicator
         self._ways = ways
+        self._begun = replicator.sequence  # answers to later requests are about this change
         self._attempts = 0
         self._invitations = 0
         self._furthest = (0, 0)  # the most entries, and bytes of a snapshot, that it had
@@ -263,9 +264,15 @@ class Change:
         return response.accepted
 
     def on_sync_response(self, response: SyncResponse | AppendResponse) -> None:
-        if self.state is not ChangeState.SYNCING or not self._answered(response.sequence):
+        if self.state is not ChangeState.SYNCING:
+            return
+        known, further = self._begun < response.sequence, (response.next_index - 1, 0)
+        late = known and response.accepted and further > self._furthest
+        if not self._answered(response.sequence) and not late:
             return
         if response.accepted:
+            self._attempts = 0
+            self.progress.in_flight.clear()
             last_index = self._shared.journal.log.last_index
             self._sync_from(max(1, min(response.next_index, last_index + 1)))
         else:
@@ -299,6 +306,11 @@ class Change:
         """Note the entries, or bytes of a snapshot, that the server has."""
         if (entries, offset) > self._furthest:
             self._furthest, self._moved_at = (entries, offset), self._shared.now
+
+    def still_sending(self) -> None:
+        """The server is taking the bytes of a request, however slowly."""
+        self._attempts, self._moved_at = 0, self._shared.now
+        self.progress.still_sending(self._shared.now)
 
     def on_leave_response(self, sequence: int) -> None:
         if self.state is ChangeState.LEAVING and self._answered(sequence):

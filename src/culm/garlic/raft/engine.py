@@ -159,6 +159,8 @@ class Engine:
         self.forwards.still_sending(peer)
         if self.leadership is not None:
             self.leadership.replicator.still_sending(peer)
+            if peer == self.leadership.joiner and self.leadership.change is not None:
+                self.leadership.change.still_sending()
 
     def dropped(self, peer: int) -> None:
         """The last request to `peer` could not be sent."""
