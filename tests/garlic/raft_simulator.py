@@ -33,6 +33,7 @@ from culm.garlic.raft import (
     Forwarded,
     ForwardFailed,
     Lost,
+    PeerFault,
     Persist,
     Raft,
     ReadFailed,
@@ -104,6 +105,8 @@ class Simulator:
         self.buries = weather is None and seed % 4 == 2 and not self.weather.forgets
         if self.buries:
             self.weather.change = 0.8
+        self.paddings = random.Random(f"paddings {seed}")
+        self.pads = self.paddings.random() < 0.3
         self.falls = seed % 7 == 6  # finally all servers are switched off, and on again
         self.checker = Checker()
         self.clients = Clients(self)
@@ -154,6 +157,10 @@ class Simulator:
             catch_up_entries=0,
         )
         return 3
+
+    def _padding(self) -> bytes:
+        """What makes images of one index differ from server to server, in length as well."""
+        return b" " * self.paddings.randrange(200) if self.pads else b""
 
     def _node(self, number: int, snapshot: Snapshot) -> Node:
         skew = self.weather.skew
@@ -351,7 +358,7 @@ class Simulator:
             case TakeSnapshot(snapshot=snapshot):
                 if snapshot.index != node.applied:
                     raise Violation("a snapshot of another index than applied")
-                image = node.state.machine.snapshot()
+                image = node.state.machine.snapshot() + self._padding()
                 self._change_disk(node, effect.ticket, lambda: disk.put_snapshot(snapshot, image))
             case Compact():
                 self._change_disk(node, effect.ticket, lambda: disk.compact(effect.index))
@@ -390,6 +397,8 @@ class Simulator:
         self.happened[type(event).__name__] += 1
         self._tell_changes(node, event)
         match event:
+            case PeerFault(peer=peer) if not self.intrudes:
+                raise Violation(f"{node.id} accuses {peer}: {event.error}")
             case Committed() | Lost():
                 self.checker.tells(node.id, event)
                 if isinstance(event, Committed):

@@ -73,6 +73,31 @@ def test_a_disk_that_is_slow_changes_no_leader(
         assert [node.disk.term for node in simulator.nodes.values()] == terms, seed
 
 
+def test_snapshots_that_differ_and_take_long() -> None:
+    """Images of one index differ, in length too, and leaders change while chunks are written."""
+    weather = dataclasses.replace(CALM, crash=0.6, transfer=0.5, leader_crash=0.02)
+    installed = 0
+    for seed in range(12):
+        rng = random.Random(seed)
+        simulator = Simulator(seed, weather=weather, size=3, intrudes=False)
+        simulator.pads = True
+        simulator.limits = dataclasses.replace(
+            simulator.limits,
+            chunk_size=rng.choice((200, 400)),
+            chunk_size_max=400,
+            snapshot_distance=10,
+            trailing_entries=0,
+            catch_up_entries=0,
+        )
+        for node in simulator.nodes.values():
+            simulator.crash(node)
+            simulator.start(node)
+        simulator.slow_writes = dict.fromkeys((1, 2, 3), rng.uniform(0.3, 1.5) * ELECTION_TIMEOUT)
+        simulator.run(10.0)
+        installed += simulator.happened["SnapshotInstalled"]
+    assert installed > 10
+
+
 def test_one_seed_gives_one_history() -> None:
     first, second = run_seed(7), run_seed(7)
     assert first.history == second.history
