@@ -209,6 +209,25 @@ class TestFloods:
         assert machine.state is State.OPEN
         assert machine.data_to_send() == b""
 
+    def test_ends_of_calls_of_ours_that_are_not_answered(self) -> None:
+        """The same of calls that we have made, and ended; those of the peer are counted apart."""
+        machine = connection(unanswered_max=5, calls_max=2)
+        happened: list[Any] = []
+        for number in range(1, 101):
+            machine.receive_data(packet(number, DUPLEX))
+            happened += events(machine)
+            machine.call(-number).end()
+            machine.make_call(["source"], CallType.SOURCE).end()
+            assert len(machine.calls) <= 10
+        happened += events(machine)
+        over = [event.number for event in happened if isinstance(event, CallEnded)]
+        assert sorted(over) == sorted(each for n in range(1, 96) for each in (n, -n))
+        machine.receive_data(packet(-95, b"5") + packet(-95, b"true", end=True))
+        assert events(machine) == []
+        machine.receive_data(packet(-96, b"5") + packet(-96, b"true", end=True))
+        assert events(machine) == [CallEnded(number=96)]
+        assert machine.state is State.OPEN
+
     def test_a_peer_that_takes_no_answers_is_not_read(self) -> None:
         machine = connection(answers_max=10)
         count = 0

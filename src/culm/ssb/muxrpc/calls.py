@@ -172,7 +172,7 @@ class PacketSender:
 class CallTable:
     """The open calls by number, and those that were refused.
 
-    given_up: calls of the peer that we have ended, and whose end we no longer await.
+    given_up: calls that we have ended, and whose end by the peer we no longer await.
     """
 
     __slots__ = (
@@ -193,7 +193,8 @@ class CallTable:
         self._refused: dict[int, None] = {}  # calls of the peer that owe an end, oldest first
         self._last_number = 0  # of ours
         self._theirs = 0  # calls of the peer among _calls
-        self._ended: dict[int, None] = {}  # those of them that we have ended, oldest first
+        # Those that we have ended, oldest first: of ours, and of the peer.
+        self._ended: tuple[dict[int, None], dict[int, None]] = ({}, {})
         self.given_up: Queue[int] = Queue()
 
     @property
@@ -231,7 +232,7 @@ class CallTable:
     @property
     def is_full(self) -> bool:
         """Whether one more call of the peer would be refused."""
-        return self._theirs - len(self._ended) >= self._limits.calls_max
+        return self._theirs - len(self._ended[True]) >= self._limits.calls_max
 
     def refuse(self, number: int, why: str, *, stream: bool) -> None:
         """Answer a request of the peer's with an error, and remember a stream until its end."""
@@ -260,10 +261,9 @@ class CallTable:
         call.receive(packet)
         if call.state is CallState.OVER:
             del self._calls[call.number]
-            if call.number < 0:
-                self._theirs -= 1
-                if was_ending:
-                    del self._ended[call.number]
+            self._theirs -= call.number < 0
+            if was_ending:
+                del self._ended[call.number < 0][call.number]
 
     def is_refused(self, number: int) -> bool:
         """Whether the peer owes the end of a refused call."""
@@ -279,17 +279,19 @@ class CallTable:
         if call.state is CallState.OVER:
             del self._calls[call.number]
             self._theirs -= call.number < 0
-        elif call.number < 0:
-            self._ended[call.number] = None
-            if len(self._ended) > self._limits.unanswered_max and not self.sender.closed:
-                self._give_up(next(iter(self._ended)))
+            return
+        ended = self._ended[call.number < 0]
+        ended[call.number] = None
+        if len(ended) > self._limits.unanswered_max and not self.sender.closed:
+            self._give_up(next(iter(ended)))
 
     def _give_up(self, number: int) -> None:
         """Count a call that we have ended as over, although the peer has not answered."""
-        del self._ended[number]
+        del self._ended[number < 0][number]
         self._calls.pop(number).give_up()
-        self._theirs -= 1
-        self._drop_packets(number)
+        if number < 0:
+            self._theirs -= 1
+            self._drop_packets(number)
         self.given_up.append(number)
 
     def end_all(self) -> None:
@@ -301,7 +303,7 @@ class CallTable:
     def clear(self) -> None:
         self._calls.clear()
         self._refused.clear()
-        self._ended.clear()
+        self._ended = ({}, {})
         self.given_up.clear()
         self._theirs = 0
 

@@ -21,8 +21,9 @@ class Limits:
     calls_max
         Open calls of the peer, about 600 bytes each and their arguments; further ones are refused.
     unanswered_max
-        Calls of the peer that we have ended and it has not, about 300 bytes each, and as many that
-        were refused, about 100 bytes each.  If there are more, the oldest count as over.
+        Calls of ours, and as many of the peer, that we have ended and it has not, about 300 bytes
+        each, and as many of its that were refused, about 100 bytes each.  If there are more, the
+        oldest count as over.
     answers_max
         Answers that the peer has not taken: ends, refusals, and replies to its async calls, about
         250 bytes each and their bodies.  While there are more `read_size()` is 0, and packets that
