@@ -101,6 +101,7 @@ class Simulator:
         self.limits = draw_limits(self.rng)
         self.intruder = Intruder(self, random.Random(f"intruder {seed}"))
         self.intrudes = seed % 5 == 3 if intrudes is None else intrudes
+        self.is_attacked = self.intrudes  # somebody may be accused of what it has not said
         # servers whose removal was told are gone for good, with their disks
         self.buries = weather is None and seed % 4 == 2 and not self.weather.forgets
         if self.buries:
@@ -397,7 +398,7 @@ class Simulator:
         self.happened[type(event).__name__] += 1
         self._tell_changes(node, event)
         match event:
-            case PeerFault(peer=peer) if not self.intrudes:
+            case PeerFault(peer=peer) if not self.is_attacked:
                 raise Violation(f"{node.id} accuses {peer}: {event.error}")
             case Committed() | Lost():
                 self.checker.tells(node.id, event)

@@ -54,6 +54,7 @@ class Bricks(Simulator):
 
     def __init__(self, seed: int, strike: Callable[[Bricks], None], *, falls: bool) -> None:
         super().__init__(seed, weather=CALM, size=3, intrudes=False)
+        self.is_attacked = True  # by the story, not by chance
         self.limits = type(self.limits)()
         for node in self.nodes.values():
             self.crash(node)
