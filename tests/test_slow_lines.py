@@ -129,16 +129,16 @@ def test_secure_scuttlebutt(speaks_ebt: bool) -> None:
 
 
 def test_garlic_farm() -> None:
-    """One value takes 40 of the longest election timeouts."""
+    """One value takes 20 of the longest election timeouts."""
     members = {str(number): {"id": number} for number in (1, 2, 3)}
     mesh = QuickMesh.of(NODE, members, capacity=200)
     mesh.run(until=3)
     leader = mesh.ends["1"].machine.leader
-    mesh.do(str(leader), call("propose", values=[bytes(1_200_000)]))
+    mesh.do(str(leader), call("propose", values=[bytes(600_000)]))
 
     def is_done() -> bool:
         return any(isinstance(each, Committed) for each in mesh.events(str(leader)))
 
-    assert run(mesh, is_done, 1.0) > 12
+    assert run(mesh, is_done, 1.0) > 6
     changes = [each for each in mesh.events("1") if isinstance(each, LeaderChanged)]
     assert len(changes) == 1
