@@ -31,6 +31,7 @@ from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.bamboo.records import NewEntry
 from culm.point2point.replication import ForkFound, Interest, LogRefused, LogSynced, Want
+from culm.point2point.replication.steps import Purpose
 from culm.wire.multihash import YAMF
 
 SIZES = (5, 100, 3, 9, 70, 5, 5, 200, 5, 5, 5, 5, 5, 5, 5, 5, 5)
@@ -443,3 +444,34 @@ def test_a_range_under_way_that_begins_behind_a_new_fork_is_told_of(at: int) -> 
     world.wait(5)
     assert len(reader.end.of(LogRefused)) == 1
     assert settled(reader.end)
+
+
+def test_an_entry_is_compared_again_after_there_was_no_room_for_that() -> None:
+    peer = RawPeer(TRUNK)
+    peer.control(cancel(1, 134, varu64(5)))
+    peer.data(marker(1))
+    asked = peer.machine.logs[LOG].ours[Purpose.NEXT].request
+    assert asked is not None
+    assert (asked.request_id, asked.proposal.start, asked.proposal.end) == (3, 5, 5)
+    peer.control(cancel(3, 129))
+    peer.data(marker(3))
+    peer.control(propose(0, log=key_of(news_of((1,), log_id=9))))
+    peer.control(cancel(0, 128))  # so there is room
+    peer.data(marker(0))
+    again = peer.machine.logs[LOG].ours[Purpose.NEXT].request
+    assert again is not None
+    assert (again.proposal.start, again.proposal.end) == (5, 5)
+
+
+def test_an_entry_is_compared_when_there_is_credit_for_that() -> None:
+    peer = RawPeer(TRUNK, credit=1)
+    peer.control(cancel(1, 134, varu64(5)))
+    peer.data(marker(1))
+    for now in range(9):  # it gives up waiting for credit
+        peer.machine.advance(float(now))
+        peer.drain()
+    assert peer.machine.logs[LOG].ours[Purpose.NEXT].request is None
+    peer.control(grant(1))
+    asked = peer.machine.logs[LOG].ours[Purpose.NEXT].request
+    assert asked is not None
+    assert (asked.proposal.start, asked.proposal.end) == (5, 5)

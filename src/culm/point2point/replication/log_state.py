@@ -38,6 +38,14 @@ class Ours(NamedTuple):
         return self.request is not None and self.request.proposal.end is None
 
     @property
+    def probed(self) -> int | None:
+        """The entry that it compares with the peer's, if that is all."""
+        if self.request is None:
+            return None
+        proposal = self.request.proposal
+        return proposal.start if proposal.start == proposal.end and not proposal.size_max else None
+
+    @property
     def only_waits(self) -> bool:
         """Whether the peer has no room for it, as far as we know."""
         if self.request is None:

@@ -268,9 +268,9 @@ class LogSync(LogState):
     ) -> None:
         proposal = None
         if plan == decisions.wish(purpose, self):
-            if plan.action is steps.Action.PROBE:
-                self.probe = None
             proposal = decisions.propose(self, plan, links, begun)
+            if proposal is None and plan.action is steps.Action.PROBE:
+                self.probe = None  # it needs a link that is not stored
         if proposal is None:
             self._propose_anew(purpose)
         else:
@@ -295,6 +295,8 @@ class LogSync(LogState):
         self.under_way = {**self.under_way, request.request_id: request}
         self.ours = {**self.ours, purpose: Ours(self.ours[purpose].stage, request)}
         self._move(purpose, Step.SEND)
+        if purpose is Purpose.NEXT and self.ours[purpose].probed == self.probe:
+            self.probe = None
         match purpose:
             case Purpose.NEXT if request.proposal.end is None:
                 start = decisions.start_of(request.proposal)
@@ -356,6 +358,7 @@ class LogSync(LogState):
                 self.rests = self.rests or (self.ours[purpose].is_endless and not self.refused)
             case Purpose.NEXT if reason is CancelReason.RESOURCE_LIMIT:
                 self.rests = False  # it must be made again
+                self.probe = self.probe or self.ours[purpose].probed
             case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
                 self.fork_told = None  # it has no room for the log, nor for its fork
             case _:
