@@ -3,7 +3,7 @@
 ``CULM_HYPOTHESIS_PROFILE`` chooses:
 
 - ``default``, while working: everything but campaigns;
-- ``ci``, the gate: a tenth of the seeds, and of each test that is ``costly`` every sixth case;
+- ``ci``, the gate: a tenth of the seeds, and of each test that is ``costly`` every eighth case;
 - ``brief``, the gate on pure kernels and a second interpreter: a twentieth of the seeds, and
   nothing marked ``costly`` or ``once``: these take seconds, and run the same way on every
   interpreter;
@@ -36,7 +36,7 @@ def amount(usual: int, long: int) -> int:
 
 def some(cases: Sequence[T]) -> Sequence[T]:
     """The cases of a costly test that are tried."""
-    return cases[::6] if GATE else [] if BRIEF else cases
+    return cases[::8] if GATE else [] if BRIEF else cases
 
 
 def seeds(simulator: str, usual: int, long: int) -> range:
