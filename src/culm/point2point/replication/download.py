@@ -251,17 +251,14 @@ class Download:
             case events.EntriesReceived():
                 self._give_up_payload()
                 self.batches.add(event.entries)
-            case events.Notified() | events.PayloadSkipped():
-                self._give_up_payload()
-                cursor = self.request.receive_cursor
-                passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
-                self._put(steps.Passed(self.request, passed or 0))
-                if isinstance(event, events.Notified):
-                    seqnum, part, count = event.seqnum, event.part, event.count
-                    notified = PiecesNotified(log=self._log, seqnum=seqnum, part=part, count=count)
-                    self._work.emit(notified)
-                elif event.reason is events.SkipReason.UNAVAILABLE:
-                    self._put(steps.PayloadWithheld(event.seqnum))
+            case events.Notified(seqnum=seqnum, part=part, count=count):
+                self._pass()
+                notified = PiecesNotified(log=self._log, seqnum=seqnum, part=part, count=count)
+                self._work.emit(notified)
+            case events.PayloadSkipped(seqnum=seqnum, reason=reason):
+                self._pass()
+                if reason is events.SkipReason.UNAVAILABLE:
+                    self._put(steps.PayloadWithheld(seqnum))
             case events.Apologized():
                 self._take_back()
             case events.ForkSuspected():
@@ -277,6 +274,13 @@ class Download:
                 pass
         if self.request.receive_cursor.piece is None:
             self._put(steps.Received(self.request))
+
+    def _pass(self) -> None:
+        """The peer has passed over pieces: so far it owes nothing more."""
+        self._give_up_payload()
+        cursor = self.request.receive_cursor
+        passed = cursor.range.end if cursor.piece is None else cursor.piece.seqnum - 1
+        self._put(steps.Passed(self.request, passed or 0))
 
     def _put(self, input: steps.Input) -> None:
         self._inputs.put(self._log, input)
