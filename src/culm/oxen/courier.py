@@ -89,6 +89,7 @@ class Courier:
 
         One that has forgotten us for want of room answers keepalives, as any server does.  The same
         holds if a single message does not arrive, as it may be too large for the path or the peer.
+        To be asked once in each review, as these count for the latter.
         """
         flight, timing = peer.outgoing.flight, self._timing
         patience = _SILENCES * self._patience_s

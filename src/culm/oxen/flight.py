@@ -7,7 +7,6 @@ by times of sending, and a probe goes out before the timeout).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from random import Random
 
 from culm.oxen.limits import Timing
@@ -16,11 +15,10 @@ from culm.oxen.stream import Item
 from culm.oxen.window import Window
 
 _JITTER = 0.2
-_order_of = attrgetter("order")
+_BACKOFF_MAX = 64
 
 # A round trip as long as this part of `usable_s` leaves hardly time for signs of life.
 _LONG_SHARE = 1 / 4
-_BACKOFF_MAX = 64
 
 # Three timeouts in a row are the fault of the path, not bad luck; another path that works is then
 # kept for two of the longest intervals before the first one is tried again.
@@ -191,7 +189,9 @@ class Flight:
                 rest = [*self.lost.values(), *under_way.values()]
                 self.lost.clear()
                 under_way.clear()
-                under_way.update((each.id, each) for each in sorted(rest, key=_order_of))
+                under_way.update(
+                    (each.id, each) for each in sorted(rest, key=lambda item: item.order)
+                )
         elif item.order > self._newest:
             self._newest, self._second, self._third = item.order, self._newest, self._second
         elif item.order > self._second:
