@@ -193,9 +193,11 @@ class Node:
                 await self._follow(peer)
             if not self._returns or self._left:
                 return
-            pause_s = AWAY_MIN_S if peer and peer.had_session else min(2 * pause_s, AWAY_MAX_S)
+            if peer is not None and peer.had_session:
+                pause_s = AWAY_MIN_S
             with self._interruptible():
                 await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AWAY_MAX_S)
 
     async def _dialled(self, host: str, port: int) -> Peer | None:
         loop = asyncio.get_running_loop()
