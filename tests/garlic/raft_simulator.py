@@ -160,7 +160,7 @@ class Simulator:
         return 3
 
     def _padding(self) -> bytes:
-        """What makes images of one index differ from server to server, in length as well."""
+        """Bytes by which images of one index differ from server to server, in length as well."""
         return b" " * self.paddings.randrange(200) if self.pads else b""
 
     def _node(self, number: int, snapshot: Snapshot) -> Node:

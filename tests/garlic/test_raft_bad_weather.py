@@ -394,19 +394,25 @@ def test_a_chunk_that_is_being_written_is_answered_when_it_comes_again(done: boo
     assert (answered.sequence, answered.next_index) == (3, 8)
 
 
-@pytest.mark.parametrize("leader", [2, 3])
-@pytest.mark.parametrize("size", [3, 4, 5, 20])  # of its chunks, those of the former one have 4
-def test_what_is_written_of_a_snapshot_outlasts_its_leader(leader: int, size: int) -> None:
-    """Where each chunk takes longer than an election it would never be whole."""
-    lab, data = Lab(term=3), b"fourfourfour and some more"
+def partly_written(chunks: int, leader: int) -> Lab:
+    """A follower that has so many chunks of a snapshot, and then a leader of the next term."""
+    lab = Lab(term=3)
     lab.hold = True
-    for offset in (0, 4, 8):
+    for offset in range(0, 4 * chunks, 4):
         lab.tell(chunk(offset))
         lab.do(lab.pending.pop(), True)
     lab.hold = False
     lab.append(source=leader, term=4)
     lab.drain()
     lab.hold = True
+    return lab
+
+
+@pytest.mark.parametrize("leader", [2, 3])
+@pytest.mark.parametrize("size", [3, 4, 5, 20])  # of its chunks, those of the former one have 4
+def test_what_is_written_of_a_snapshot_outlasts_its_leader(leader: int, size: int) -> None:
+    """Where each chunk takes longer than an election it would never be whole."""
+    lab, data = partly_written(3, leader), b"fourfourfour and some more"
     offset = 0
     while offset < 12:
         request = replace(chunk(offset), term=4, source=leader, data=data[offset : offset + size])
@@ -419,15 +425,7 @@ def test_what_is_written_of_a_snapshot_outlasts_its_leader(leader: int, size: in
 
 @pytest.mark.parametrize("size", [4, 5, 20])
 def test_a_leader_whose_snapshot_has_other_bytes_begins_anew(size: int) -> None:
-    lab, data = Lab(term=3), b"fouRfour and some more"
-    lab.hold = True
-    for offset in (0, 4):
-        lab.tell(chunk(offset))
-        lab.do(lab.pending.pop(), True)
-    lab.hold = False
-    lab.append(source=3, term=4)
-    lab.drain()
-    lab.hold = True
+    lab, data = partly_written(2, 3), b"fouRfour and some more"
     offset, answers = 0, []
     while not answers or offset:
         request = replace(chunk(offset), term=4, source=3, data=data[offset : offset + size])
@@ -442,15 +440,7 @@ def test_a_leader_whose_snapshot_has_other_bytes_begins_anew(size: int) -> None:
 @pytest.mark.parametrize("data", [b"", b"fou", b"four", b"other", b"fourfour", b"fourFOUR"])
 def test_a_snapshot_that_ends_within_what_is_written_is_not_there_yet(data: bytes) -> None:
     """Its leader took the follower for one that has it, and accused it of having lost entries."""
-    lab = Lab(term=3)
-    lab.hold = True
-    for offset in (0, 4):
-        lab.tell(chunk(offset))
-        lab.do(lab.pending.pop(), True)
-    lab.hold = False
-    lab.append(source=3, term=4)
-    lab.drain()
-    lab.hold = True
+    lab = partly_written(2, 3)
     shorter = replace(chunk(0, done=True), term=4, source=3, data=data)
     for _ in range(2):
         lab.tell(shorter)  # at first it is told to begin anew

@@ -155,6 +155,20 @@ class TestWhatBelongsToNoCall:
             machine.call(-1).reply(1)
 
 
+def ends_unanswered(machine: Connection, *, ours: bool) -> list[int]:
+    """End 100 calls of the peer, and with `ours` as many of ours; the calls that are over."""
+    happened: list[Any] = []
+    for number in range(1, 101):
+        machine.receive_data(packet(number, DUPLEX))
+        happened += events(machine)
+        machine.call(-number).end()
+        if ours:
+            machine.make_call(["source"], CallType.SOURCE).end()
+        assert len(machine.calls) <= (10 if ours else 5)
+    happened += events(machine)
+    return [event.number for event in happened if isinstance(event, CallEnded)]
+
+
 class TestFloods:
     def test_streams_beyond_the_limit_are_refused(self) -> None:
         machine = connection(calls_max=3)
@@ -191,15 +205,7 @@ class TestFloods:
     def test_ends_of_ours_that_are_not_answered(self) -> None:
         """The oldest of too many count as over; further packets for them are dropped."""
         machine = connection(unanswered_max=5, calls_max=2)
-        happened: list[Any] = []
-        for number in range(1, 101):
-            machine.receive_data(packet(number, DUPLEX))
-            happened += events(machine)
-            machine.call(-number).end()
-            assert len(machine.calls) <= 5
-        happened += events(machine)
-        over = [event.number for event in happened if isinstance(event, CallEnded)]
-        assert over == [-number for number in range(1, 96)]
+        assert ends_unanswered(machine, ours=False) == [-number for number in range(1, 96)]
         machine.data_to_send()
         machine.receive_data(packet(95, b"5") + packet(95, b"true", end=True))
         machine.receive_data(packet(2, b"true", end=True))
@@ -212,15 +218,7 @@ class TestFloods:
     def test_ends_of_calls_of_ours_that_are_not_answered(self) -> None:
         """The same of calls that we have made, and ended; those of the peer are counted apart."""
         machine = connection(unanswered_max=5, calls_max=2)
-        happened: list[Any] = []
-        for number in range(1, 101):
-            machine.receive_data(packet(number, DUPLEX))
-            happened += events(machine)
-            machine.call(-number).end()
-            machine.make_call(["source"], CallType.SOURCE).end()
-            assert len(machine.calls) <= 10
-        happened += events(machine)
-        over = [event.number for event in happened if isinstance(event, CallEnded)]
+        over = ends_unanswered(machine, ours=True)
         assert sorted(over) == sorted(each for n in range(1, 96) for each in (n, -n))
         machine.receive_data(packet(-95, b"5") + packet(-95, b"true", end=True))
         assert events(machine) == []
