@@ -7,9 +7,11 @@ on request.  It keeps the law of driving: events, effects, bytes, until a round 
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
+from itertools import count
 from random import Random
 
 from p2p_support import Told, published
@@ -228,7 +230,7 @@ class Node:
             timing=self.timing,
             family=self.store.family,
         )
-        end = End(self, machine)
+        end = self.world.end_type(self, machine)
         self.ends.append(end)
         machine.advance(self.world.now)
         return end
@@ -268,6 +270,8 @@ class World:
     late: answers of a store come later than its actions, and in any order.
     """
 
+    end_type: type[End] = End
+
     def __init__(
         self,
         *,
@@ -291,6 +295,12 @@ class World:
         self.cables: list[Cable] = []
         self.steps = 0
         self.carried = 0  # bytes
+        self._later: list[tuple[float, int, Callable[[], object]]] = []  # a heap
+        self._number = count()
+
+    def at(self, time: float, action: Callable[[], object]) -> None:
+        """Do that when it is so late."""
+        heapq.heappush(self._later, (time, next(self._number), action))
 
     def node(
         self,
@@ -403,6 +413,7 @@ class World:
             ]
             lines = [end.line for node in self.nodes for end in node.ends if end.line]
             deadlines += [line[0][0] for line in lines if line[0][0] <= until]
+            deadlines += [time for time, _, _ in self._later[:1] if time <= until]
             # Deadlines in the past are due at once, but time does not run backwards for them.
             self.now = max(self.now, min(deadlines, default=until))
             for node in self.nodes:
@@ -411,6 +422,8 @@ class World:
                     if end.closed is None:
                         end.machine.advance(self.now)
                         end.drain()
+            while self._later and self._later[0][0] <= self.now:
+                heapq.heappop(self._later)[2]()
             self.run()
             if not deadlines:
                 return self

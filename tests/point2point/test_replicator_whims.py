@@ -1,0 +1,27 @@
+"""Whatever users want of whichever peers: it comes to rest, they are told, and have it.
+
+A failure names its seed; ``Whims(seed).go()`` repeats it.
+"""
+
+from __future__ import annotations
+
+import pytest
+from replicator_oracle import Whims
+
+from culm.testing import captures
+from effort import seeds
+
+
+@captures.of_failures
+def go(seed: int) -> None:
+    world = Whims(seed)
+    try:
+        world.go()
+    except BaseException as error:
+        error.add_note(f"Whims({seed}): {world.draws}")
+        raise
+
+
+@pytest.mark.parametrize("seed", seeds("REPLICATOR_WHIMS", 6, long=20_000))
+def test_after_all_whims_everything_that_is_promised_holds(seed: int) -> None:
+    go(seed)
