@@ -25,3 +25,8 @@ def go(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds("REPLICATOR_WHIMS", 6, long=20_000))
 def test_after_all_whims_everything_that_is_promised_holds(seed: int) -> None:
     go(seed)
+
+
+@pytest.mark.parametrize("seed", [33])
+def test_a_range_that_was_dropped_for_a_proposal_that_was_dropped_itself_comes(seed: int) -> None:
+    go(seed)

@@ -373,7 +373,8 @@ class LogSync(LogState):
         makes_room = purpose is None or not self.ours[purpose].is_turned_away
         if purpose is not None:
             self._end_of(purpose, dropped=dropped)
-        if dropped:
+        known = (*self.theirs, *self.under_way)
+        if isinstance(event, ProposalDropped) and event.winner_id in known:  # not over itself
             return
         self._propose_wanted()
         if makes_room:
