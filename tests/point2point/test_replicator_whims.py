@@ -30,3 +30,8 @@ def test_after_all_whims_everything_that_is_promised_holds(seed: int) -> None:
 @pytest.mark.parametrize("seed", [33])
 def test_a_range_that_was_dropped_for_a_proposal_that_was_dropped_itself_comes(seed: int) -> None:
     go(seed)
+
+
+@pytest.mark.parametrize("seed", [176, 184])
+def test_a_log_that_was_refused_and_had_to_make_way_is_not_proposed_for_ever(seed: int) -> None:
+    go(seed)

@@ -345,7 +345,7 @@ class LogSync(LogState):
             return
         forked = reason is CancelReason.FORK and purpose is not Purpose.RANGE  # tells more
         if not forked and reason is not CancelReason.END_OF_RANGE:
-            if is_next and self.offered is not None:
+            if is_next and self.offered is not None and not self.refused:
                 self.offered = min(self.offered, self.position)
             self._emit(LogRefused(log=self.log, reason=reason))
 

@@ -30,6 +30,7 @@ from culm.point2point.states import State
 from culm.replication import Room, Turns
 
 _LOOKS_MAX: Final = 64  # at logs that might give up their places, in one go
+_REFUSED_MAX: Final = 1000  # logs without a place that are remembered as such
 
 
 class Transfers:
@@ -184,8 +185,8 @@ class Logs:
     """Carries out the commands of each log (`LogSync`), and shares out places and credit.
 
     A log with nothing to do gives its place to another.  All that is forgotten with it can be found
-    out again: both sides had everything, or one of them had refused it, or it is remembered
-    elsewhere that it waits.
+    out again: both sides had everything, or it is remembered elsewhere that it waits, or that one
+    of them has refused it.
 
     Credit for proposals is spent in the order of the wishes.  If there are more logs than
     requests, those without an end take turns: one for which both sides have everything ends, and is
@@ -209,12 +210,16 @@ class Logs:
         self._served: set[LogKey] = set()  # had some since the last time that others got none
         # Ranges that rest, of logs without a place.
         self._resting: dict[LogKey, tuple[Want, ...]] = {}
+        # Logs without a place of which one side has refused the other's, and the peer's last entry.
+        self._refused: OrderedDict[LogKey, int | None] = OrderedDict()
         self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were
 
     # Places.
 
     def take_place(self, log: LogSync) -> None:
         """Give a free place to a log; ranges of it that rest go on."""
+        if log.log in self._refused:
+            log.refused, log.offered = True, self._refused.pop(log.log)
         self.states[log.log] = log
         self.tell(log.log, steps.Happening.STARTED)
         for want in self._resting.pop(log.log, ()):
@@ -256,8 +261,13 @@ class Logs:
         return withdrawn
 
     def _leave(self, log: LogKey) -> None:
-        if resting := self.states.pop(log).resting:
-            self._resting[log] = resting
+        state = self.states.pop(log)
+        if state.resting:
+            self._resting[log] = state.resting
+        if state.refused:  # else they would propose it for ever, by turns with others
+            self._refused[log] = state.offered
+            if len(self._refused) > _REFUSED_MAX:
+                self._refused.popitem(last=False)
         self._served.discard(log)
         for kept in (self._unsettled, self._deferred):
             kept.pop(log, None)
