@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -219,7 +220,7 @@ class Logs:
     def take_place(self, log: LogSync) -> None:
         """Give a free place to a log; ranges of it that rest go on."""
         if log.log in self._refused:
-            log.refused, log.offered = True, self._refused.pop(log.log)
+            log = replace(log, refused=True, offered=self._refused.pop(log.log))
         self.states[log.log] = log
         self.tell(log.log, steps.Happening.STARTED)
         for want in self._resting.pop(log.log, ()):
