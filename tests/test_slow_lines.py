@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from nacl.signing import SigningKey
@@ -25,6 +26,7 @@ from culm.p2panda.replicator import Replicator as OperationReplicator
 from culm.p2panda.store import MemoryStore as OperationStore
 from culm.point2point import Role
 from culm.point2point.replication import Interest, Replicator, Timing
+from culm.pump import Pump
 from culm.ssb.ebt import FeedExtended
 from culm.ssb.peer import PeerDisconnected
 from culm.testing.link import MachinePair
@@ -80,12 +82,65 @@ def run(joined: JoinedMachines, is_done: Callable[[], bool], step_s: float = 10.
     return joined.clock.now
 
 
-@pytest.mark.parametrize("kind", [MachinePair, DeepPair])
-def test_point2point(kind: type[MachinePair]) -> None:
+def pumped(*pumps: Pump[Any], is_done: Callable[[], bool], rate: int) -> float:
+    """Run two pumps over a line of `rate` bytes/s until it is done; returns the time.
+
+    As with asyncio, a piece counts as sent when the last of it has left.
+    """
+    for pump in pumps:
+        pump.connection_made(0.0)
+    on_way = [b"", b""]
+    for now in map(float, range(1, int(LONG_S))):
+        for number, (pump, peer) in enumerate((pumps, pumps[::-1])):
+            rest = on_way[number] or bytes(pump.outgoing)
+            on_way[number] = rest[rate:]
+            peer.receive_data(rest[:rate], now)
+            if rest and not on_way[number]:
+                pump.sent(len(pump.outgoing), now)
+            pump.advance(now)
+            assert pump.closed is None
+        if is_done():
+            return now
+    raise AssertionError("given up, or very slow")
+
+
+def large_entry() -> tuple[MemoryStore, MemoryStore]:
     author = LogAuthor(SigningKey(bytes(32)), family=YAMF)
     here, there = MemoryStore(family=YAMF), MemoryStore(family=YAMF)
     entries = [author.publish(Random(0).randbytes(size)) for size in (10, 70_000, 10)]
     here.append(entries[0].entry.log, entries)
+    return here, there
+
+
+def large_operation() -> tuple[OperationStore, OperationStore]:
+    here, there = OperationStore(), OperationStore()
+    Author(SigningKey(bytes(32)), here).create("blob_piece_v1", {"data": bytes(70_000)})
+    return here, there
+
+
+def test_point2point_under_pumps() -> None:
+    here, there = large_entry()
+    keep = Interest(live=True, accept_new_logs=True)
+    one = Pump(Replicator(role=Role.PROACTIVE, interest=keep), perform=here.perform)
+    other = Pump(Replicator(role=Role.REACTIVE, interest=keep), perform=there.perform)
+    assert pumped(one, other, is_done=lambda: contents(here) == contents(there), rate=100) > 700
+
+
+def test_p2panda_under_pumps() -> None:
+    here, there = large_operation()
+    one = OperationReplicator(local_peer=b"a", remote_peer=b"b")
+    other = OperationReplicator(local_peer=b"b", remote_peer=b"a")
+    for machine in (one, other):
+        machine.announce(["blob_piece_v1"], timestamp=1)
+    pumps = Pump(one, perform=here.perform), Pump(other, perform=there.perform)
+    assert (
+        pumped(*pumps, is_done=lambda: len(there.documents("blob_piece_v1")) == 1, rate=100) > 700
+    )
+
+
+@pytest.mark.parametrize("kind", [MachinePair, DeepPair])
+def test_point2point(kind: type[MachinePair]) -> None:
+    here, there = large_entry()
     keep = Interest(live=True, accept_new_logs=True)
     # Our question, and so its answer, waits behind all that a deep queue has taken.
     timing = Timing(idle_timeout_s=LONG_S) if kind is DeepPair else Timing()
@@ -101,8 +156,7 @@ def test_point2point(kind: type[MachinePair]) -> None:
 
 @pytest.mark.parametrize("kind", [MachinePair, DeepPair])
 def test_p2panda(kind: type[MachinePair]) -> None:
-    here, there = OperationStore(), OperationStore()
-    Author(SigningKey(bytes(32)), here).create("blob_piece_v1", {"data": bytes(70_000)})
+    here, there = large_operation()
     pair = kind.of_machines(
         OperationReplicator(local_peer=b"a", remote_peer=b"b"),
         OperationReplicator(local_peer=b"b", remote_peer=b"a"),

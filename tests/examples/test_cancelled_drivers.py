@@ -83,6 +83,7 @@ def cancel_asyncio(machine: Talker, connection: socket.socket, on_event: Any) ->
         protocol = MachineProtocol(machine, on_event=on_event)
         await asyncio.get_running_loop().create_connection(lambda: protocol, sock=connection)
         waiting = asyncio.create_task(protocol.wait_closed())
+        await asyncio.sleep(0)  # the task begins
         while not is_stuck(protocol.pump, connection):
             await asyncio.sleep(0.002)
         waiting.cancel()

@@ -92,6 +92,29 @@ def test_no_more_than_a_piece_is_taken_from_the_machine() -> None:
     assert b"urgent" in bytes(pump.outgoing)
 
 
+def test_pieces_are_as_large_as_what_leaves_within_a_second() -> None:
+    machine = Lines(line_max=1 << 20)
+    pump, _ = pumped(machine)
+    pump.call(0.0, machine.say, bytes(1 << 20))
+    sizes, now = [], 0.0
+    for seconds in [0.75] * 4 + [1.0] * 8 + [0.0] * 8:
+        now += seconds
+        sizes.append(len(pump.outgoing))
+        pump.sent(sizes[-1], now)
+    kib = [8, 16, 32, 64, 64, 32, 16, 8, 4, 2, 1, 1, 1, 2, 4, 8, 16, 32, 64, 64]
+    assert sizes == [each << 10 for each in kib]
+
+
+def test_a_small_piece_says_little_of_the_line() -> None:
+    machine = Lines(line_max=1 << 20)
+    pump, _ = pumped(machine)
+    for _ in range(9):
+        pump.call(0.0, machine.say, b"hello")
+        pump.sent(len(pump.outgoing), 0.0)
+    pump.call(0.0, machine.say, bytes(1 << 20))
+    assert len(pump.outgoing) == 1 << 13
+
+
 @pytest.mark.parametrize("size", [-1, 101])
 def test_what_was_not_to_be_sent_cannot_have_been_sent(size: int) -> None:
     machine = Lanes()

@@ -43,6 +43,9 @@ class _End(Enum):
     ABORTED = auto()
 
 
+_PIECE_SIZE = 1 << 13  # bytes of the first piece
+_PIECE_SIZE_MIN = 1 << 10
+_PIECE_S = 1.0  # seconds in which a piece should leave
 _DONE = (ConnectionState.HUNG_UP, ConnectionState.CUT_OFF)
 _NOTHING = memoryview(b"")
 
@@ -89,6 +92,8 @@ class Channel:
         self.reads = self.writes = Half.OPEN
         self._end = _End.NONE
         self._piece_size_max = piece_size_max
+        self._piece_size = min(_PIECE_SIZE, piece_size_max)
+        self._taken = 0, 0.0  # the size of the piece, and the time
         self._half_close = half_close
 
     @property
@@ -138,20 +143,23 @@ class Channel:
     def received(self, size: int) -> None:
         self.bytes_received += size
 
-    def fill(self) -> bool:
+    def fill(self, now: float) -> bool:
         """Take a piece if there is room for it; returns whether there was one.
 
-        Once the peer takes no more, pieces are dropped until the machine has ended, which may not
-        happen before its output is gone.
+        It is smaller where the one before took long: the machine learns only between pieces that
+        its bytes leave, and can put nothing important before the rest of one.  Once the peer takes
+        no more, pieces are dropped until the machine has ended, which may not happen before its
+        output is gone.
         """
         if self.outgoing or (self.writes is Half.LOST and not self.is_open):
             return False
-        data = self.source.data_to_send(self._piece_size_max)
+        data = self.source.data_to_send(self._piece_size)
         if data and self.writes is Half.OPEN:
+            self._taken = len(data), now
             self.outgoing = self._piece = memoryview(data)
         return bool(data)
 
-    def sent(self, size: int) -> None:
+    def sent(self, size: int, now: float) -> None:
         """Count `size` bytes of the piece as sent; a send under way may return after all else."""
         if not 0 <= size <= len(self._piece):
             raise ValueError(f"size must be in [0, {len(self._piece)}], not {size}")
@@ -159,8 +167,14 @@ class Channel:
         if self.writes is not Half.LOST:
             self.outgoing = self._piece
         self.bytes_sent += size
+        if size and not self._piece:
+            taken, at = self._taken
+            if now - at >= _PIECE_S:
+                self._piece_size = min(max(_PIECE_SIZE_MIN, taken // 2), self._piece_size_max)
+            elif taken * 2 > self._piece_size:
+                self._piece_size = min(self._piece_size * 2, self._piece_size_max)
         if not self.is_open:
-            self.fill()
+            self.fill(now)
 
     def end_reads(self) -> None:
         """The peer sends no more."""
@@ -188,11 +202,11 @@ class Channel:
             self._end = _End.ASKED_FOR
             self.source.close()
 
-    def ended(self, *, erred: bool) -> None:
+    def ended(self, now: float, *, erred: bool) -> None:
         """The machine, or the link, has ended: once `outgoing` is empty, all has been sent."""
         if self.is_open:
             self._end = _End.ERROR if erred else _End.ORDERLY
-            self.fill()
+            self.fill(now)
 
     def abort(self) -> None:
         """End the connection without waiting for the machine."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, ParamSpec, TypedDict, TypeVar, cast
@@ -126,7 +127,7 @@ class Engine(ABC, Generic[M_co, E_co]):
         """The number of threads that verify signatures."""
         self._verifiers = Verifiers(verifiers) if verifiers else None
         self._limits, self._timing = limits, timing
-        self._now: float | None = None
+        self._now = -math.inf
         self._deadline: float | None = None  # the machine's, as of the last drain
         self._closed: Closed | None = None
         self._error: Exception | None = None  # the reason why no more events are taken
@@ -322,7 +323,7 @@ class Engine(ABC, Generic[M_co, E_co]):
         come: our being late is no silence of the peer.
         """
         check_time(now, None)
-        self._now = now = now if self._now is None else max(now, self._now)
+        self._now = now = max(now, self._now)
         if self._timed is None or self._draining or self._error is not None:
             return
         if not early or self._deadline is None or now < self._deadline:

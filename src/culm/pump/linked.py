@@ -102,7 +102,7 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
             if channel is None:
                 continue
             self._touched[number] = None
-            if channel.fill():
+            if channel.fill(self._now):
                 moved = True
                 if not channel.outgoing:  # there is no taker: it is dropped, to the last byte
                     self._stirred[number] = None
@@ -131,7 +131,7 @@ class LinkedPump(Connected[LinkedMachine[E_co], E_co]):
             channel.ask_for_end()
             self._stirred[number] = None
         if link.closed:
-            channel.ended(erred=True)
+            channel.ended(self._now, erred=True)
         self._settle_linger(number, self._timing.linger_after_error_s)
         state = channel.state
         if self._leaving.get(number) is not state:

@@ -85,8 +85,8 @@ class StreamPump(ABC):
         """
         check_time(now, None)
         channel = self._channel
-        channel.sent(size)
-        if channel.fill() or not channel.is_at_work:
+        channel.sent(size, now)
+        if channel.fill(now) or not channel.is_at_work:
             self._input(now, self._look_again)
 
     def eof_sent(self, now: float) -> None:
@@ -146,7 +146,6 @@ class Connected(Engine[M_co, E_co]):
         if channel.is_open or channel.is_done:
             self._lingers.cancel(number)
         elif number not in self._lingers:
-            assert self._now is not None
             self._lingers.set(number, self._now + seconds)
 
     def _is_hung_up(self) -> bool:
@@ -161,7 +160,6 @@ class Connected(Engine[M_co, E_co]):
         return self._lingers.next()
 
     def _expire(self) -> None:
-        assert self._now is not None
         while (number := self._lingers.pop_due(self._now)) is not None:
             self._channels[number].lose()
 
@@ -201,10 +199,10 @@ class Pump(Connected[StreamMachine[E_co], E_co], StreamPump):
         self.advance(now)
 
     def _take_bytes(self) -> bool:
-        return self._channel.fill()
+        return self._channel.fill(self._now)
 
     def _ended(self, closed: Closed) -> None:
-        self._channel.ended(erred=closed.error is not None)
+        self._channel.ended(self._now, erred=closed.error is not None)
 
     def _settle(self) -> bool:
         channel, closed, timing = self._channel, self._closed, self._timing
