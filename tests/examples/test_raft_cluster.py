@@ -536,11 +536,12 @@ def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Questions are given up while `Apply` does not return; the server answers later ones."""
-    stalls, proceed = threading.Event(), threading.Event()
+    stalls, stalled, proceed = threading.Event(), threading.Event(), threading.Event()
     apply = raft_server.KeyValues.apply
 
     def stall(self: raft_server.KeyValues, index: int, value: bytes) -> None:
         if stalls.is_set():
+            stalled.set()
             assert proceed.wait(PATIENCE_S)
         apply(self, index, value)
 
@@ -567,6 +568,7 @@ def test_who_loses_patience_with_a_store_that_stalls_ends_nothing(
             for question in (plain, {"do": "get", "key": "a"}):
                 answer = await ask(port, question)
                 assert (answer.get("error"), answer.get("certain")) == ("TIMEOUT", None), question
+                assert await asyncio.to_thread(stalled.wait, PATIENCE_S)
             proceed.set()
             monkeypatch.setattr(raft_server, "ANSWER_TIMEOUT_S", PATIENCE_S)
             assert await ask(port, {"do": "get", "key": "a"}) == {"ok": True, "value": "c"}
