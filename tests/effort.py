@@ -3,7 +3,8 @@
 ``CULM_HYPOTHESIS_PROFILE`` chooses:
 
 - ``default``, while working: everything but campaigns;
-- ``ci``, the gate: a tenth of the seeds, and of each test that is ``costly`` every eighth case;
+- ``ci``, the gate: a sixteenth of the seeds, and of each test that is ``costly`` every twelfth
+  case;
 - ``brief``, the gate on pure kernels and a second interpreter: a twentieth of the seeds, and
   nothing marked ``costly`` or ``once``: these take seconds, and run the same way on every
   interpreter;
@@ -26,7 +27,7 @@ GATE = PROFILE == "ci"
 BRIEF = PROFILE == "brief"
 LONG = PROFILE == "long"
 
-_PARTS = 10 if GATE else 20 if BRIEF else 1
+_PARTS = 16 if GATE else 20 if BRIEF else 1
 
 
 def amount(usual: int, long: int) -> int:
@@ -36,7 +37,7 @@ def amount(usual: int, long: int) -> int:
 
 def some(cases: Sequence[T]) -> Sequence[T]:
     """The cases of a costly test that are tried."""
-    return cases[::8] if GATE else [] if BRIEF else cases
+    return cases[::12] if GATE else [] if BRIEF else cases
 
 
 def seeds(simulator: str, usual: int, long: int) -> range:

@@ -51,17 +51,17 @@ def what_does_not_fit_into_one_read_is_left_out(patch: pytest.MonkeyPatch) -> No
     patch.setattr(MemoryStore, "read", read_once)
 
 
-@canary(9004)
+@canary(9010)
 def whoever_was_refused_does_not_ask_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pauses, "begin", nothing)
 
 
-@canary(9004)
+@canary(9008)
 def log_heights_are_never_asked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replicator, "_ask_for_heights", lambda *arguments: False)
 
 
-@canary(9005)
+@canary(9019)
 def the_mode_that_failed_is_asked_for_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replicator, "_choose_mode", nothing)
 

@@ -10,6 +10,8 @@ from functools import cache, partial
 from itertools import islice, repeat
 from typing import Any
 
+from hypothesis import settings
+
 from culm.machine import Effect
 from culm.machines.driver import Driver, Turn
 from culm.machines.memory import retained_size
@@ -27,9 +29,7 @@ _TOLD_MAX = 200  # operations before a bomb, at all moments of a conversation to
 _GROWTH_START = 32
 _GROWTH_MAX = 2.1
 _GROWTH_SLACK = 600  # steps that do not count as growth
-
 _UNLIMITED = Work(base=1 << 60, per_byte=0)
-
 _StepsOf = Callable[[int], int]  # by number; asked for ever more
 _MEMORY_PER_STEP = 16  # bytes
 _PIECES = 16  # pieces of a frame that shows how much of it is read
@@ -65,10 +65,11 @@ def bombs(spec: MachineSpec) -> None:
     interruption: then a bomb meets a machine that discards it.  A bomb
     comes by all ways that are open at that moment, one after the other.
     """
+    told_max = min(_TOLD_MAX, 16 * settings().max_examples)
     for number, told in enumerate(conversations(spec)) if spec.attacks.bombs else ():
         size = len(told.operations)
         savings = _savings(spec, number)
-        for at in {*range(0, size, size * size // (2 * _TOLD_MAX) + 1), size}:
+        for at in {*range(0, size, size * size // (2 * told_max) + 1), size}:
             for interruption in ([], *([each] for each in spec.usage.interruptions)):
                 for bomb in spec.attacks.bombs:
                     _throw(spec, told, at, savings[at], interruption, bomb)
@@ -260,12 +261,10 @@ def _insistent(spec: MachineSpec, number: int, at: int) -> _Counted:
 
 
 def _check_growth(steps_of: _StepsOf) -> None:
-    steps = [steps_of(_GROWTH_START << doubling) for doubling in range(3)]
-    if not _bends(*steps):
-        return
-    steps.append(steps_of(_GROWTH_START << 3))
-    if _bends(*steps[1:]):
-        raise PropertyError(f"from {_GROWTH_START} on, twice as many took these steps: {steps}")
+    one, two, four = (steps_of(_GROWTH_START << doubling) for doubling in range(3))
+    if _bends(one, two, four) and _bends(two, four, eight := steps_of(_GROWTH_START << 3)):
+        steps = f"from {_GROWTH_START} on, twice as many took these steps"
+        raise PropertyError(f"{steps}: {one, two, four, eight}")
 
 
 def _bends(first: int, second: int, third: int) -> bool:
