@@ -35,3 +35,8 @@ def test_a_range_that_was_dropped_for_a_proposal_that_was_dropped_itself_comes(s
 @pytest.mark.parametrize("seed", [176, 184])
 def test_a_log_that_was_refused_and_had_to_make_way_is_not_proposed_for_ever(seed: int) -> None:
     go(seed)
+
+
+@pytest.mark.parametrize("seed", [182, 222])
+def test_two_that_ask_each_other_for_entries_to_come_wait_for_them(seed: int) -> None:
+    go(seed)

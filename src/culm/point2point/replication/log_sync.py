@@ -359,6 +359,10 @@ class LogSync(LogState):
             case Purpose.NEXT if reason is CancelReason.RESOURCE_LIMIT:
                 self.rests = False  # it must be made again
                 self.probe = self.probe or self.ours[purpose].probed
+            case Purpose.RANGE if reason is CancelReason.RESOURCE_LIMIT and self.ranges:
+                request, first = self.ours[purpose].request, self.ranges[0].first or 1
+                if request is not None and self.offered is not None and first > self.offered:
+                    self._range_rests(request)  # the peer does not have its first entry
             case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
                 self.fork_told = None  # it has no room for the log, nor for its fork
             case _:
