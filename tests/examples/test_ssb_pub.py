@@ -31,6 +31,7 @@ from culm_io.command import command_of
 from culm_io.programs import ssb as ssb_peer
 from culm_io.programs.directory.files import load_key
 from culm_io.programs.ending import ImpossibleError
+from culm_io.programs.locks import locked
 from culm_io.stores.ssb import SsbSqliteStore
 from effort import amount
 
@@ -228,7 +229,8 @@ def test_the_program_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert json.loads(ran.stdout.splitlines()[-1]) == {"event": "closed"}
-    ssb_peer.main(["id", "--dir", str(tmp_path)])
+    with locked(tmp_path / "feeds.sqlite"):  # as while it runs
+        ssb_peer.main(["id", "--dir", str(tmp_path)])
     feed = capsys.readouterr().out.strip()
     ssb_peer.main(["messages", "--dir", str(tmp_path), feed])
     assert json.loads(capsys.readouterr().out)["content"] == {"type": "post", "text": "hello"}

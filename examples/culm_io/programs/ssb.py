@@ -346,8 +346,12 @@ def run(options: argparse.Namespace, path: Path) -> None:
 
 
 def show_id(options: argparse.Namespace, path: Path) -> None:
-    with locked(path):
-        id = feed_id_of(bytes(load_key(path, create=True).verify_key))
+    try:
+        key = load_key(path, create=False)  # another process may write to the store
+    except StoreFilesError:
+        with locked(path):
+            key = load_key(path, create=True)
+    id = feed_id_of(bytes(key.verify_key))
     print(json.dumps({"id": id}) if options.json else id)
 
 
