@@ -28,9 +28,10 @@ _Links = Mapping[int, bytes]  # hashes of stored entries, by sequence number
 
 def decide(purpose: Purpose, log: LogState) -> Plan | None:
     """The proposal to make now for that purpose."""
-    # Entries still on their way into the store would be fetched again.
-    if log.ours[purpose].stage is not Stage.IDLE or not log.loaded or log.writing:
+    if log.ours[purpose].stage is not Stage.IDLE or not log.loaded:
         return None
+    if log.writing and purpose is not Purpose.RANGE:
+        return None  # entries still on their way into the store would be fetched again
     return wish(purpose, log)
 
 
