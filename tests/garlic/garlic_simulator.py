@@ -41,6 +41,9 @@ BAD_FRAMES = (
 SILENCE = 0.3
 
 
+# Bytes of a snapshot's chunk in a frame, beside its data
+FRAME = 250
+
 # In some clusters nodes have as few places as possible.
 PLACES = {"strangers_max": 1, "unanswered_max": 1, "links_max": 1}
 
@@ -97,6 +100,13 @@ class GarlicSimulator(Simulator):
         self.wires: list[Wire] = []
         super().__init__(seed, **options)  # type: ignore[arg-type]
 
+    def _fill_line(self, rng: random.Random) -> int:
+        """The whole frame of a chunk is on its way for so long, and nobody stands unasked."""
+        drawn, self.handshake = super()._fill_line(rng), True
+        share = self.limits.chunk_size / (self.limits.chunk_size + FRAME)
+        self.slow_lines = {to: seconds * share for to, seconds in self.slow_lines.items()}
+        return drawn
+
     def _wake(self, node: Node, stored: Stored) -> None:
         self._servers_max = self._servers_max or len(self.nodes)
         check = self._check_sends
@@ -119,7 +129,7 @@ class GarlicSimulator(Simulator):
                 server_id=node.id,
                 stored=stored,
                 timing=garlic.Timing(
-                    handshake_timeout_s=ELECTION_TIMEOUT,
+                    handshake_timeout_s=ELECTION_TIMEOUT * (20 if self.slow_lines else 1),
                     answer_timeout_s=2 * ELECTION_TIMEOUT,
                     raft=TIMING,
                 ),
@@ -230,7 +240,10 @@ class GarlicSimulator(Simulator):
             if not self.stopped and rng.random() < self.weather.duplication / 10:
                 self.happened["stall"] += 1
                 delay += rng.uniform(0.02, ELECTION_TIMEOUT)
-            to.arrival = max(to.arrival, self.now + delay)
+            arrival = self.now + delay
+            if to.node is not None:
+                arrival = self.carried(to.node.id, len(piece), delay)
+            to.arrival = max(to.arrival, arrival)
             if not self.stopped and rng.random() < self.weather.loss / 10:
                 torn = piece[: rng.randrange(len(piece))]
                 self._send(wire, to, torn, last=True)

@@ -55,6 +55,7 @@ from culm.garlic.raft.messages import (
     ForwardRequest,
     Message,
     RaftRequest,
+    SnapshotRequest,
     VoteRequest,
 )
 from culm.machine import Closed, Effect, LocalProtocolError
@@ -64,6 +65,9 @@ SERVERS_MAX = 7
 # A slow disk takes up to as many of the longest election timeouts for each chunk.
 SLOW = 4
 CHUNK_SIZES = 50, 100, 10_000
+# So many chunks wait on a slow line, at most, and go over it so often, on average.
+QUEUE = 5
+REPEATED = 4
 
 # Election timeouts in which servers come one step of terms closer, at most
 STEP_TIMEOUTS = 3
@@ -126,9 +130,14 @@ class Simulator:
         self.slow_writes: dict[int, float] = {}  # seconds for each chunk of a snapshot, by server
         self.slow_reads: dict[int, float] = {}
         self.slow_persists: dict[int, float] = {}  # seconds for each write of log and term
+        self.slow_lines: dict[int, float] = {}  # seconds for each byte to a server, also in the end
+        self.line_s = 0.0  # such a line carries a chunk in so long
+        self._free_at: dict[int, float] = {}  # when such a line has carried all that it has taken
         slow = random.Random(f"slow {seed}")
         if weather is None and size is None and slow.random() < 0.1:
             drawn = self._slow_down(slow)
+        elif weather is None and size is None and slow.random() < 0.05:
+            drawn = self._fill_line(slow)
         elif random.Random(f"pair {seed}").random() < 0.1:  # where neither can do without the other
             drawn = 2
         founders = tuple(server(number) for number in range(1, (size or drawn) + 1))
@@ -148,6 +157,23 @@ class Simulator:
             self.slow_writes[self.laggard] = seconds
         else:
             self.slow_reads = dict.fromkeys((1, 2, 3), seconds)
+        self._keep_little(rng)
+        return 3
+
+    def _fill_line(self, rng: random.Random) -> int:
+        """Let a server lag by a snapshot, behind a line that takes all at once, and is slow.
+
+        Each chunk is on its way for longer than its leader waits before it sends it again.
+        """
+        self.laggard = rng.choice((1, 2, 3))
+        self._keep_little(rng)
+        self.line_s = rng.uniform(1, 2) * TIMING.request_timeout_s
+        self.slow_lines[self.laggard] = self.line_s / self.limits.chunk_size
+        self.pre_vote = True  # it hears its leader too seldom
+        return 3
+
+    def _keep_little(self, rng: random.Random) -> None:
+        """Let no change of membership help a server that lags, and snapshots come often."""
         self.weather.change = 0.0
         self.buries = False
         self.limits = replace(
@@ -157,7 +183,6 @@ class Simulator:
             trailing_entries=0,
             catch_up_entries=0,
         )
-        return 3
 
     def _padding(self) -> bytes:
         """Bytes by which images of one index differ from server to server, in length as well."""
@@ -448,10 +473,23 @@ class Simulator:
             happened["message doubled"] += copies - 1
         delay_max = 0.002 if self.stopped else weather.delay_max
         number = happened["message"]
+        size = len(message.data) if isinstance(message, SnapshotRequest) else 0
+        carries = self._free_at.get(message.destination, 0.0) - self.now
+        if carries > QUEUE * size * self.slow_lines.get(message.destination, 0.0) > 0:
+            happened["message without place"] += 1  # as on a link, which has places for so many
+            return
         for _ in range(copies):
-            self.at(
-                self.now + rng.uniform(0.0001, delay_max), lambda: self._arrive(message, number)
-            )
+            time = self.carried(message.destination, size, rng.uniform(0.0001, delay_max))
+            self.at(time, lambda: self._arrive(message, number))
+
+    def carried(self, to: int, size: int, delay: float) -> float:
+        """When bytes sent now to that server arrive, behind what its line has yet to carry."""
+        if to not in self.slow_lines:
+            return self.now + delay
+        self.happened["slow line"] += 1
+        free_at = max(self.now, self._free_at.get(to, 0.0)) + size * self.slow_lines[to]
+        self._free_at[to] = free_at
+        return free_at + delay
 
     def forge(self, requests: Sequence[RaftRequest]) -> None:
         """Deliver these at once to the server they are addressed to, whoever sends them."""
@@ -671,12 +709,14 @@ class Simulator:
         self.run_until(seconds)
         self.stopped = True
         self.cuts.clear()
-        if self.laggard is not None:
+        if self.laggard is not None and not self.slow_lines:
             others = [node for node in self.nodes.values() if node.id != self.laggard]
             ahead = max(others, key=lambda node: node.disk.last_index)
             self.absent = {node.id for node in others if node is not ahead}
             for number in self.absent:
                 self.crash(self.nodes[number])
+        elif self.laggard is not None:
+            self.absent.clear()
         for node in self.nodes.values():
             node.stalled = 0.0
             if self.falls and node.core is not None:
@@ -732,7 +772,7 @@ class Simulator:
         """Seconds that slow disks take for a snapshot, and for another one that replaces it."""
         seconds = max([*self.slow_writes.values(), *self.slow_reads.values()], default=0.0)
         size = max(len(node.disk.image) for node in self.nodes.values())
-        return 2 * seconds * (2 + size // self.limits.chunk_size)
+        return 2 * (seconds + REPEATED * self.line_s) * (2 + size // self.limits.chunk_size)
 
     def _may_change(self) -> bool:
         """Whether a change of membership could start."""

@@ -502,6 +502,29 @@ def test_an_answer_that_takes_the_snapshot_no_further_waits_for_the_heartbeat(wa
     assert [type(effect) for effect in lab.pending] == [ReadSnapshot]
 
 
+@pytest.mark.parametrize("begun_anew", [False, True])
+def test_an_answer_to_a_chunk_counts_however_late_unless_the_snapshot_was_begun_anew(
+    *, begun_anew: bool
+) -> None:
+    """A chunk that was longer on its way than a request is waited for was sent again for ever."""
+    lab, request = compacted(request_timeout_s=0.4)
+    sent = installing(lab, request)
+    lab.hold = True
+    for chunk in (
+        (None, SnapshotChunk(b"nine", True)) if begun_anew else (SnapshotChunk(b"four", True),)
+    ):
+        lab.wait(0.5)
+        (read,) = lab.pending
+        lab.pending.clear()
+        lab.do(read, chunk)
+        lab.drain()
+    answer(lab, sent, SnapshotResponse, 4)
+    assert lab.pending == []
+    told = lab.core.peers[0]
+    wanted = ("snapshot", 0, 0) if begun_anew else ("replicate", 5, 0)
+    assert (told.doing, told.match_index, told.snapshot_offset) == wanted
+
+
 def test_a_snapshot_that_the_store_does_not_find_is_read_again_with_the_next_heartbeat() -> None:
     """For a whole request timeout the peer heard nothing, and stood for election."""
     lab, request = compacted(request_timeout_s=2.0)

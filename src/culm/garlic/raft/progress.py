@@ -79,6 +79,7 @@ class Progress:
     # While a snapshot is sent:
     snapshot: Snapshot | None = None
     offset: int = 0
+    begun: int = 0  # answers to later requests are about this snapshot
     replaced: int = 0  # snapshots that a newer one has replaced before the peer had them
     chunk_end: int = 0
     chunk_done: bool = False
@@ -201,8 +202,7 @@ class Progress:
 
     def send_snapshot(self, snapshot: Snapshot) -> None:
         self.state = ProgressState.SNAPSHOT
-        self.snapshot = snapshot
-        self.offset = 0
+        self.snapshot, self.offset, self.begun = snapshot, 0, self.sent
         self.in_flight.clear()
 
     def want_chunk(self) -> None:
@@ -237,11 +237,15 @@ class Progress:
         self.waiting = self.snapshot == latest
         if not self.waiting:
             self.replaced = min(self.replaced + 1, _DOUBLED_MAX)
-        self.snapshot, self.offset = None, 0
+        self.snapshot, self.offset, self.begun = None, 0, self.sent
 
     def sent_chunk(self, end: int, done: bool) -> None:
         """A chunk up to `end` is on its way; `done`: it is the last one."""
         self.chunk_end, self.chunk_done = end, done
+
+    def has_more(self, sequence: int, offset: int) -> bool:
+        """Whether an answer, however late, tells of more bytes of this snapshot than are known."""
+        return self.begun < sequence and self.offset < offset <= self.chunk_end
 
     def took_chunk(self, accepted: bool, offset: int, base_index: int) -> Chunk:
         """The peer has answered it.

@@ -267,8 +267,10 @@ class Replicator:
         if response.sequence > progress.sent:
             return None
         flight = progress.answered(response.sequence, self._shared.now)
-        if flight is None or progress.snapshot is None:
+        late = response.accepted and progress.has_more(response.sequence, response.next_index)
+        if progress.snapshot is None or (flight is None and not late):
             return None
+        progress.in_flight.clear()
         base_index = self._shared.journal.log.base_index
         return progress.took_chunk(response.accepted, response.next_index, base_index)
 
