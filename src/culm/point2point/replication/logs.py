@@ -265,7 +265,7 @@ class Logs:
         state = self.states.pop(log)
         if state.resting:
             self._resting[log] = state.resting
-        if state.refused:  # else they would propose it for ever, by turns with others
+        if state.refused and not state.ended:  # else they propose it for ever, by turns with others
             self._refused[log] = state.offered
             if len(self._refused) > _REFUSED_MAX:
                 self._refused.popitem(last=False)
