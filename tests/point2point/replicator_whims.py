@@ -36,7 +36,7 @@ from culm.wire.varu64 import MAX
 
 LENGTH = 24  # entries of a log, at most
 _SIZES = ((0, 1, 2, 5, 10), (0, 1, 63, 64, 65, 128, 257), (0, 5, 100, 300, 700), (1, 3, 64, 200))
-_ENDS = {1: 7, 4: 18}  # the last entries of the logs that end
+_ENDS = {1: 3, 4: 8, 6: 18}  # the last entries of the logs that end
 _IMPATIENT = (ErrorCode.PEER_SILENT, ErrorCode.PEER_STALLED)
 
 
@@ -100,15 +100,15 @@ class Draws:
             settle_s=rng.choice((0.0, 0.0, 0.5, 3)),
             progress_max_s=rng.choice((5, 20)),
             latency=rng.choice((0.0, 0.0, 0.02, 0.3)),
-            store_s=rng.choice((0.0, 0.0, 0.0, 0.01, 0.5)),
+            store_s=rng.choice((0.0, 0.0, 0.0, 0.01, 0.1)),
             late=chance(0.4),
             capacity=rng.choice((1 << 20, 1 << 20, 3000, 300)),
             rates=(100, 1000, 1 << 30) if slow else (),
             tight=chance(0.75),
             alike=chance(0.4),
             greedy=chance(0.2),
-            forks=chance(0.25),
-            gaps=chance(0.3),
+            forks=chance(0.3),
+            gaps=chance(0.4),
             deletes=deletes,
             interests=chance(0.5),
             wants=wants,
@@ -143,7 +143,7 @@ def few_limits(rng: Random, tight: bool) -> ReplicatorLimits:
 
 def any_want(rng: Random) -> Want:
     """Of every eagerness and size; mostly a range."""
-    first = rng.choice((None, 1, 1, 2, 4, 5, 9, rng.randint(1, LENGTH)))
+    first = rng.choice((None, None, 1, 1, 2, 4, 5, 9, rng.randint(1, LENGTH)))
     last = rng.choice((None, first, first, 1, 5, 13, 40, rng.randint(1, LENGTH)))
     if first is None or (last is not None and last < first):
         last = None
@@ -161,7 +161,7 @@ def any_want(rng: Random) -> Want:
 
 
 def any_interest(rng: Random) -> Interest:
-    wants = (None, Want(), Want(eagerness=NOTIFY), Want(eagerness=payloads_up_to(64)))
+    wants = (None, Want(), *[Want(eagerness=NOTIFY)] * 2, Want(eagerness=payloads_up_to(64)))
     wants += (Want(payload_mandatory=True), Want(size_max=rng.choice((0, 64, 1000))))
     return Interest(
         live=rng.random() < 0.7,
@@ -397,7 +397,7 @@ class Weather(World):
         for index, cable in self.lines.items():
             if end in (cable.left, cable.right):
                 self.at(self.now + 0.1, partial(self._replace, index, cable))
-        weather = self.now < self.draws.stay_s + 4 * self.draws.progress_max_s
+        weather = self.now < self.draws.stay_s + 6 * self.draws.progress_max_s
         impatient = end.code in _IMPATIENT and (weather or self.draws.rates)
         broken = end.code is ErrorCode.UNEXPECTED_EOF and (end.cut or end.eof_given)
         assert end.code is None or impatient or broken or end.is_astray, end.closed

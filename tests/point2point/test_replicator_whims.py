@@ -27,16 +27,17 @@ def test_after_all_whims_everything_that_is_promised_holds(seed: int) -> None:
     go(seed)
 
 
-@pytest.mark.parametrize("seed", [33])
-def test_a_range_that_was_dropped_for_a_proposal_that_was_dropped_itself_comes(seed: int) -> None:
-    go(seed)
-
-
-@pytest.mark.parametrize("seed", [176, 184])
+@pytest.mark.parametrize("seed", [37, 101, 165])
 def test_a_log_that_was_refused_and_had_to_make_way_is_not_proposed_for_ever(seed: int) -> None:
+    """But one that has ended is: a peer that forgot it asks for its place."""
     go(seed)
 
 
-@pytest.mark.parametrize("seed", [182, 222])
+@pytest.mark.parametrize("seed", [112, 132])
 def test_two_that_ask_each_other_for_entries_to_come_wait_for_them(seed: int) -> None:
+    go(seed)
+
+
+@pytest.mark.parametrize("seed", [189, 251])
+def test_a_range_does_not_wait_for_a_payload_that_never_comes(seed: int) -> None:
     go(seed)
