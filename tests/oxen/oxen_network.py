@@ -120,6 +120,8 @@ class WatchedNetwork(Network):
         self._words: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
         self.walls: set[tuple[Hashable, Hashable]] = set()
         """Ends of links that no weather opens, in both directions."""
+        self.width: int | None = None
+        """Bytes of the largest datagram that passes, if not all do."""
         self.worthless: dict[Hashable, int] = {}
         """Datagrams that a life has received twice, or that were not sealed for it."""
 
@@ -189,7 +191,8 @@ class WatchedNetwork(Network):
             self._sent.update(_ids(parcel, b"2:md", source, destination))
             self._credit[source, destination] -= len(payload)
             assert self._credit[source, destination] >= 0, (source, destination, payload)
-        if (source, destination) not in self.walls:
+        passes = self.width is None or len(payload) <= self.width
+        if passes and (source, destination) not in self.walls:
             super().send(source, destination, payload)
 
     def _spend_hearsay(self, source: Hashable, payload: bytes) -> None:

@@ -14,13 +14,14 @@ waits for them has to find out, and both sides to start anew.  With `rumours` a 
 messages on their way to it, and others claim to hear it; in the end it is back.  With `scars` many
 links stay broken for good: then all nodes must be joined by way of others.  With `places` there are
 few places for candidates, and each node is a neighbour of few others from the beginning.  If places
-for peers are few, too, nodes must agree on who has joined.
+for peers are few, too, nodes must agree on who has joined.  With `narrow` no large datagram ever
+passes: it fails alone, and holds up nothing else.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
@@ -122,6 +123,13 @@ Where only a tree of links is left, each losing a tenth, one of 1,000 stories ta
 """
 
 _SCARRED_SIZE_MAX = 6
+
+NARROW_BOUND_S = 90.0
+"""The same where large datagrams never arrive: only then is a message in order known to fail."""
+
+# On a narrow path messages and tags are small enough or much too large.
+WIDTHS = [250, 300]
+PADDING = 900
 
 PLACES_BOUND_S = 300.0
 """The same where places are few: a candidate out of reach may take the only one, for a while."""
@@ -248,12 +256,12 @@ class Ledger:
             for promise in self.sent[life, peer, delivery]:
                 promise.excused = True
 
-    def owes(self, life: Life, peer: bytes) -> bool:
+    def owes(self, life: Life, peer: bytes, deliveries: Iterable[Delivery] = Delivery) -> bool:
         """Whether a message to `peer` is neither delivered nor excused."""
         told = self.delivered[life]
         return any(
             not promise.excused and (peer, promise.number) not in told
-            for delivery in Delivery
+            for delivery in deliveries
             for promise in self.sent[life, peer, delivery]
         )
 
@@ -358,6 +366,7 @@ class Simulation:
         thieves: bool = False,
         rumours: bool = False,
         places: bool = False,
+        narrow: bool = False,
     ) -> None:
         self.network = WatchedNetwork(seed=seed, keys=KEYS if keys else (), overhears=liars)
         self.rng = rng = self.network.random("story")
@@ -372,6 +381,9 @@ class Simulation:
         few = self.network.random("places")
         if places:
             self.size = size or few.choice([3, 3, 4, 5, 6, _SCARRED_SIZE_MAX if pieces else 8])
+        if narrow:
+            self.size = size or few.choice([2, 2, 3])
+            self.network.width = few.choice(WIDTHS)
         kinds = self.network.random("kinds")  # of nodes, apart from the story
         name_size = kinds.choice([3, 3, 3, LIMITS.sid_size_max]) if scars and not pieces else 3
         self.names = [name(index, name_size) for index in range(self.size)]
@@ -382,7 +394,9 @@ class Simulation:
         self._messages = 0
         self._scars = scars
         self._tree: set[tuple[bytes, bytes]] = set()  # of unbroken links, once others are broken
-        self._seeds = seeds
+        self._narrow = narrow
+        self._large = 0.1 if narrow else 0.0  # share of messages too large for the path
+        self._seeds = seeds or narrow  # as portions of gossip may be too large
         self._pieces = pieces
         self._keys = keys
         self._timing = SUSPICION if suspicion else TIMING
@@ -492,6 +506,8 @@ class Simulation:
             ends = (host.address, to or host.address)
             if all(self._limits[sid].message_size_max for sid in ends):  # type: ignore[index]
                 payload += b" " * padding
+        if self._large and self.rng.random() < self._large:
+            payload += b" " * PADDING
         # Noted before it is sent, as the answer may come within the call.
         promises = [Promise(0, payload) for _ in targets]
         for target, promise in zip(targets, promises, strict=True):
@@ -524,15 +540,19 @@ class Simulation:
                 self._wall_in()
             self._grow()
             self._suffer()
+            self._large = 0.0
             self._recover()
             if self._rumours:
                 self._hear_rumours()
             if self._thieves:
                 self._talk_to_all()
+            if self._narrow:
+                self._squeeze()
             self._talk()
             living = [(host.address, host.incarnation) for host in self.running()]
             self.ledger.check(living, self._closed)  # type: ignore[arg-type]
-            self._check_tags()
+            if not self._narrow:
+                self._check_tags()
             if self._keys and self.rng.random() < 0.3:
                 self._haunt()
             if self._keys:
@@ -622,6 +642,8 @@ class Simulation:
                 self._introduce()
         living = [host.address for host in self.running()]
         bound = SCARRED_BOUND_S if self._scars else JOIN_BOUND_S
+        if self._narrow:
+            bound = NARROW_BOUND_S
         if self._places:
             bound = PLACES_BOUND_S
         done = self.network.run(self.network.clock.now + bound, done=self._every(0.25))
@@ -670,6 +692,38 @@ class Simulation:
             self.boot(gone.address, others[-1].address)
         assert network.run(network.clock.now + JOIN_BOUND_S, done=self._every(0.25))
 
+    def _squeeze(self) -> None:
+        """Datagrams too large for the path fail alone; messages in order do not wait for them."""
+        rng, network, begin = self.rng, self.network, self.network.clock.now
+        living = {host.address for host in self.running()}
+        for host in self.running():
+            to = self.helper(host.address)  # type: ignore[arg-type]
+            if to is not None:
+                for _ in range(rng.randrange(30)):
+                    self.send(host, Delivery.DATAGRAM, to, padding=PADDING)
+        network.run(network.clock.now + rng.choice([0.0, 0.1, 5.0]))
+        for host in self.running():
+            to = self.helper(host.address)  # type: ignore[arg-type]
+            if to is not None:
+                self.send(host, Delivery.IN_ORDER, to)
+            self.send(host, Delivery.IN_ORDER_BROADCAST, None)
+        in_order = [Delivery.IN_ORDER, Delivery.IN_ORDER_BROADCAST]
+        for deliveries, seconds in ((in_order, 20.0), (list(Delivery), 100.0)):
+            done = partial(self._is_told, deliveries)
+            assert network.run(network.clock.now + seconds, done=done), deliveries
+        for host in self.running():
+            for time, event in host.events:
+                lost = time > begin and isinstance(event, PeerUnreachable)
+                assert not (lost and event.peer in living), (host.address, event)
+
+    def _is_told(self, deliveries: list[Delivery]) -> bool:
+        """Whether the fate of all messages with these deliveries is known to their users."""
+        return not any(
+            self.ledger.owes((host.address, host.incarnation), sid, deliveries)  # type: ignore[arg-type]
+            for host in self.running()
+            for sid in self.names
+        )
+
     def _talk(self) -> None:
         """Whatever happened before, every message sent from now on arrives."""
         rng = self.rng
@@ -709,7 +763,7 @@ class Simulation:
         if host.address in self.gone:
             return False
         peers = host.machine.peers()
-        if self._places:  # where questions are on their way all the time
+        if self._places or self._narrow:  # where questions are on their way all the time, or tags
             life = host.address, host.incarnation
             if any(self.ledger.owes(life, sid) for sid in peers):  # type: ignore[arg-type]
                 return False
@@ -1078,6 +1132,7 @@ def simulate(
     thieves: bool = False,
     rumours: bool = False,
     places: bool = False,
+    narrow: bool = False,
 ) -> Simulation:
     """Run the story of `seed`; raises `AssertionError` with the seed as a note."""
     simulation = Simulation(
@@ -1093,6 +1148,7 @@ def simulate(
         thieves=thieves,
         rumours=rumours,
         places=places,
+        narrow=narrow,
     )
     simulation.run()
     return simulation

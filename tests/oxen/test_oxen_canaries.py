@@ -38,7 +38,7 @@ from culm.oxen.pieces import Assemblies
 from culm.oxen.proofs import Proofs
 from culm.oxen.reception import Reception
 from culm.oxen.seal import Opened, Seal
-from culm.oxen.stream import Item
+from culm.oxen.stream import Item, Stream
 
 SEEDS = range(9_000, 9_150)
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -367,6 +367,16 @@ def whoever_waits_in_vain_waits_on(patch: pytest.MonkeyPatch) -> None:
 @canary_in("thieves")
 def what_is_delivered_is_said_to_come(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Outgoing, "never_sends", lambda self, delivery, sequence: False)
+
+
+@canary_in("narrow")
+def datagrams_that_never_arrive_hold_up_the_rest(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Stream, "take_next", lambda self, taken: None)
+
+
+@canary_in("narrow")
+def datagrams_that_never_arrive_cost_the_peer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Outgoing, "expire", lambda self, seconds: [])
 
 
 @canary_in("rumours")

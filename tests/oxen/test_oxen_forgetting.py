@@ -14,6 +14,7 @@ from culm.oxen import (
     ErrorCode,
     FailReason,
     LeaveReason,
+    Limits,
     PeerForgotten,
     PeerJoined,
     PeerLeft,
@@ -24,7 +25,14 @@ from culm.oxen import (
     Timing,
 )
 from culm.oxen.flight import Flight
-from culm.oxen.messages import MessageAck, MessageData, OneToOne
+from culm.oxen.messages import (
+    MessageAck,
+    MessageData,
+    OneToOne,
+    Synchronize,
+    Tags,
+    read_message,
+)
 from culm.oxen.stream import Item
 
 P, Q = b"P", b"Q"
@@ -176,6 +184,7 @@ def test_one_that_is_there_and_has_forgotten_us_for_want_of_room_is_given_up() -
     table.join(P)
     table.join(Q)
     table.events()
+    table.members.discard(P)
     number = table.node.send(P, b"x")
     table.wait(150.0, alive=(P, Q))
     assert table.events() == []
@@ -217,7 +226,7 @@ def test_a_message_that_never_arrives_ends_although_others_do() -> None:
     number = table.node.send_in_order(P, b"large")
     failed = SendFailed(peer=P, message=number, reason=FailReason.PEER_UNREACHABLE)
     table.events()
-    for _ in range(29):
+    for _ in range(19):
         table.wait(8.0, alive=(P,))
         assert failed not in table.events()
         table.node.send(P, b"small")
@@ -227,6 +236,27 @@ def test_a_message_that_never_arrives_ends_although_others_do() -> None:
                 table.tell(P, MessageAck(ME, P, body.id))
     table.wait(15.0, alive=(P,))
     assert table.events()[-2:] == [failed, PeerUnreachable(peer=P)]
+
+
+def test_a_datagram_or_tags_that_never_arrive_fail_alone() -> None:
+    """Nothing has to wait for them, and the peer says that it counts us as its peer."""
+    table = Table(limits=Limits(tags_size_max=100))
+    table.node.set_tags({"role": "x"})
+    table.tell_message(P, Synchronize(0, 0, 0, 100))
+    table.accept(P, P)
+    table.events()
+    first, second = (table.node.send(P, b"large" * size) for size in (2, 1))
+    table.wait(150.0, alive=(P,))
+    assert table.events() == []
+    table.wait(15.0, alive=(P,))
+    assert table.events() == [
+        SendFailed(peer=P, message=number, reason=FailReason.TOO_LARGE)
+        for number in (first, second)
+    ]
+    table.said()
+    table.wait(500.0, alive=(P,))
+    assert table.events() == []
+    assert {type(read_message(body.d)) for body in table.bodies(MessageData, P)} == {Tags, OneToOne}
 
 
 def test_silence_is_that_of_messages_under_way() -> None:

@@ -56,6 +56,8 @@ WEATHERS: dict[str, Callable[[int], dict[str, bool]]] = {
         "keys": seed % 4 == 1,
         "pieces": seed % 4 == 2,
     },
+    # No message or tags beyond some size ever arrive, and the small ones do not wait for them.
+    "large datagrams are lost": lambda seed: {"narrow": True, "tags": seed % 2 == 1},
 }
 """The arguments of each seed's story."""
 

@@ -133,8 +133,7 @@ class Associations:
         """
         in_pieces = len(data) > self._alone_max
         if in_pieces:
-            numbers = self._roster.next_broadcast
-            parts = cut_broadcast(data, self._alone_max - 1, number, numbers)
+            parts = cut_broadcast(data, self._alone_max - 1, number, self._roster.next_broadcast)
         else:
             sequence = self._roster.next_broadcast()
             parts = [(number, sequence, write_broadcast(sequence, data))]
@@ -252,6 +251,8 @@ class Associations:
                         self.events.append(PeerUnreachable(peer=peer.sid))
             elif peer.state is not _SYNCHRONIZING:
                 self.courier.question(peer)
+                for number in self.courier.expire(peer):
+                    self._miss(peer, number, FailReason.TOO_LARGE)
                 if peer.state is _JOINED and not self.leaving:  # a goodbye ends what would come
                     self.courier.ask_for_missing(peer, self.assemblies.begun(peer.sid))
                 self._drop_claim(peer, now)
@@ -574,10 +575,9 @@ class Associations:
 
     def fail(self, peer: Peer, reason: FailReason) -> None:
         """Drop the messages that wait for `peer`, and tell the user."""
-        told = peer.present
         for number in peer.outgoing.restart(self._roster.broadcast_sequence):
-            if told:
-                self.events.append(SendFailed(peer=peer.sid, message=number, reason=reason))
+            if peer.present:
+                self._miss(peer, number, reason)
 
     def bury_if_complete(self, peer: Peer) -> None:
         if peer.state is _FINALIZING and not (self.leaving and len(peer.outgoing)):

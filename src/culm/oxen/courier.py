@@ -24,7 +24,7 @@ from culm.timers import Deadlines
 # with one that may not: after the first it has to show itself.
 _SILENCES = 2
 
-# One that acknowledges all but one message is given up after as many attempts at that, too.
+# A message is late after as many attempts at it, too.
 _ATTEMPTS = 32
 
 
@@ -35,6 +35,8 @@ class Courier:
         self._me, self._clock = context.me, context.clock
         self._timing = context.timing
         self._patience_s = context.timing.usable_s + context.timing.give_up_s
+        attempts_s = _ATTEMPTS * context.timing.redelivery_max_s
+        self._late_s = max(_SILENCES * self._patience_s, attempts_s)
         self._links = links
         self._deadlines: Deadlines[bytes] = Deadlines()
 
@@ -77,25 +79,37 @@ class Courier:
         would be given up; they may be wrong, or forged.
         """
         flight, now = peer.outgoing.flight, self._clock.now
-        if flight.rest(now) >= self._patience_s:
-            self.challenge(peer)
         silence = flight.silence(now)
         if silence >= self._patience_s and self._links.question(peer.sid, self._patience_s):
             peer.fall_silent()
             self.ask_through_others(peer)
+        elif max(silence, flight.rest(now)) >= self._patience_s and not peer.outgoing.challenged:
+            self.challenge(peer)
+
+    def expire(self, peer: Peer) -> list[int]:
+        """Drop plain datagrams that never arrive, although others do; returns their numbers.
+
+        They may be too large for the path or the peer.  To be called once in each review.
+        """
+        outgoing = peer.outgoing
+        outgoing.flight.review()
+        if outgoing.flight.silence(self._clock.now) >= self._patience_s:
+            return []
+        numbers = outgoing.expire(self._late_s)
+        if numbers:
+            self.pump(peer)
+        return numbers
 
     def waits_in_vain(self, peer: Peer) -> bool:
         """Whether a peer that may be reached has acknowledged nothing for far too long.
 
         One that has forgotten us for want of room answers keepalives, as any server does.  The same
-        holds if a single message does not arrive, as it may be too large for the path or the peer.
-        To be asked once in each review, as these count for the latter.
+        holds if a message does not arrive for which others wait.
         """
-        flight, timing = peer.outgoing.flight, self._timing
-        patience = _SILENCES * self._patience_s
-        reviewed = flight.review() * timing.keepalive_retry_s
-        attempted = _ATTEMPTS * timing.redelivery_max_s
-        return flight.silence(self._clock.now) >= patience or reviewed >= max(patience, attempted)
+        silence = peer.outgoing.flight.silence(self._clock.now)
+        late = peer.outgoing.late(self._late_s)
+        held_up = any(item.stream is not None or not item.number for item in late)
+        return held_up or silence >= _SILENCES * self._patience_s
 
     def ask_for_missing(self, peer: Peer, begun: Container[Delivery]) -> None:
         """Ask a joined peer whether messages missing for long will never come.

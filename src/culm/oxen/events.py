@@ -43,7 +43,7 @@ class FailReason(Enum):
     QUEUE_FULL = "queue full"
     """The queue of a peer that does not answer had no room for a broadcast."""
     TOO_LARGE = "too large"
-    """A broadcast was larger than the peer takes in pieces."""
+    """A broadcast was larger than the peer takes in pieces, or a datagram never arrived."""
     PEER_FORGOTTEN = "peer forgotten"
     """The user has called `Node.forget`."""
     NODE_CLOSED = "node closed"

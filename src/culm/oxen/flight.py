@@ -33,6 +33,7 @@ class Flight:
     def __init__(self, *, timing: Timing, rng: Random) -> None:
         self._rng = rng
         self._interval_max = timing.redelivery_max_s
+        self._review_s = timing.keepalive_retry_s
         self._round_trip = RoundTrip(timing)
         self._window = Window(timing.usable_s * _LONG_SHARE)
         self.under_way: dict[int, Item] = {}
@@ -50,7 +51,6 @@ class Flight:
         self._way = 0
         self._way_until = 0.0
         self._copies = self._copies_before = 0  # sent in this round and the one before
-        self._oldest: int | None = None  # the ID of a message, as of the last review
         self._reviews = 0
 
     def __len__(self) -> int:
@@ -78,12 +78,13 @@ class Flight:
         """Seconds until `now` since the last acknowledgement; 0 while a message is under way."""
         return 0.0 if len(self) else now - self._since
 
-    def review(self) -> int:
-        """The number of former calls since which the same message has been the oldest."""
-        oldest = min(self, key=lambda item: item.first).id if len(self) else None
-        same = oldest is not None and oldest == self._oldest
-        self._oldest, self._reviews = oldest, self._reviews + 1 if same else 0
-        return self._reviews
+    def review(self) -> None:
+        """Count a review: messages are late by reviews, as this node may have been stopped."""
+        self._reviews += 1
+
+    def late(self, seconds: float) -> list[Item]:
+        """The messages that have been under way for as many reviews as fit into `seconds`."""
+        return [i for i in self if (self._reviews - i.reviews) * self._review_s >= seconds]
 
     @property
     def room(self) -> int:
@@ -113,7 +114,7 @@ class Flight:
             self._interval = None
         id = self.unused_id()
         self._order = order = self._order + 1
-        item.dispatch(id, order, now, self._way)
+        item.dispatch(id, order, now, self._way, self._reviews)
         under_way[id] = item
 
     def unused_id(self) -> int:
@@ -267,10 +268,21 @@ class Flight:
         self._round_trip.end_round()
         self._window.end_round(self._round_trip.unhurried)
 
+    def _in_turns(self) -> list[Item]:
+        """All messages, the oldest first, but for one of those for which nobody makes way.
+
+        These are the next in each stream and our own words, by turns: other messages may be too
+        large for the path, and they alone would fill the window.
+        """
+        rest = sorted(self, key=lambda item: item.first)
+        first = [item for item in rest if item.is_next]
+        if first:
+            rest.insert(0, rest.pop(rest.index(first[self._backoff % len(first)])))
+        return rest
+
     def _time_out(self, now: float) -> None:
         """Take all messages under way for lost, as nothing has come back for too long."""
-        everything = {**self.lost, **self.under_way}
-        self.lost = dict(sorted(everything.items(), key=lambda entry: entry[1].first))
+        self.lost = {item.id: item for item in self._in_turns()}
         self.under_way.clear()
         self._doubt = None
         self._window.collapse()

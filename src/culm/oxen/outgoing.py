@@ -245,6 +245,24 @@ class Outgoing:
         """Whether `item` is the unanswered challenge."""
         return item is self._challenge
 
+    def late(self, seconds: float) -> list[Item]:
+        """Messages under way for as many reviews as fit into `seconds`, but for tags."""
+        return [item for item in self.flight.late(seconds) if item is not self._tags]
+
+    def expire(self, seconds: float) -> list[int]:
+        """Drop plain datagrams that are as `late`; returns the caller's numbers of them.
+
+        As large ones that wait would not arrive either.
+        """
+        late = [item for item in self.late(seconds) if item.number and item.stream is None]
+        if late:
+            size = min(len(item.d) for item in late)  # type: ignore[arg-type]
+            large = [item for item in self._waiting if len(item.d) >= size]  # type: ignore[arg-type]
+            self._waiting = deque(item for item in self._waiting if item not in large)
+            self._size -= sum(map(self.flight.forget, late)) + len(large)
+            late += large
+        return [item.number for item in late]
+
     @property
     def challenged(self) -> bool:
         """Whether there is an unanswered challenge."""
@@ -266,7 +284,7 @@ class Outgoing:
         if self.resting:
             self._wake(now)
         room = flight.room
-        if room > 0:
+        if room > 0 or flight.is_stuck:
             fresh = self._take(room)
             for item in fresh:
                 flight.dispatch(item, now)
@@ -293,6 +311,9 @@ class Outgoing:
             self._turn = not self._turn
             for stream in (broadcast, one) if self._turn else (one, broadcast):
                 stream.take_into(fresh, room)
+        if self.flight.is_stuck:  # perhaps on datagrams too large for the path
+            one.take_next(fresh)
+            broadcast.take_next(fresh)
         if self._last_word is not None and not (fresh or self._owes_messages):
             fresh.append(self._last_word)
             self._last_word = None

@@ -24,6 +24,7 @@ class Item:
         is that of the first one.
     before: time of the transmission before the last one.
     way: the path that it took last, as `Routes.hop` counts attempts.
+    reviews: how often the messages to this peer had been reviewed when it began to be under way.
     gap: the first number that is skipped, up to `sequence`; 0 if none is.
     """
 
@@ -38,6 +39,14 @@ class Item:
     sent: float = field(init=False)
     before: float | None = field(init=False)
     way: int = field(init=False)
+    reviews: int = field(init=False)
+
+    @property
+    def is_next(self) -> bool:
+        """Whether it is the next in its stream, or our own word that is in none."""
+        if self.stream is None:
+            return not self.number
+        return (self.gap or self.sequence) == self.stream.first
 
     def reword(self, d: Value) -> None:
         self.d = d
@@ -46,7 +55,7 @@ class Item:
         """Make it distinguishable from sent ones before it has an ID."""
         self.id = -1
 
-    def dispatch(self, id: int, order: int, now: float, way: int) -> None:
+    def dispatch(self, id: int, order: int, now: float, way: int, reviews: int) -> None:
         """Note that it is sent under that ID, for the first time or after it had to wait again."""
         self.id = id
         self.order = order
@@ -54,6 +63,7 @@ class Item:
         self.sent = now
         self.before = None
         self.way = way
+        self.reviews = reviews
 
     def resend(self, order: int, now: float, way: int) -> None:
         """Note that it is sent again."""
@@ -248,6 +258,11 @@ class Stream:
                 delivered.append(number)
             self.first += 1
         return delivered
+
+    def take_next(self, taken: list[Item]) -> None:
+        """Take the first waiting message if it is the next one: then none is under way."""
+        if self.waiting and self.waiting[0].is_next:
+            self.take_into(taken, len(taken) + 1)
 
     def take_into(self, taken: list[Item], room: int) -> None:
         """Take waiting messages that may go, until `taken` holds `room` messages.
