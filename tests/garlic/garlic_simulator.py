@@ -41,6 +41,8 @@ BAD_FRAMES = (
 SILENCE = 0.3
 
 
+ANSWER_TIMEOUT = 2 * ELECTION_TIMEOUT
+
 # Bytes of a snapshot's chunk in a frame, beside its data
 FRAME = 250
 
@@ -98,6 +100,7 @@ class GarlicSimulator(Simulator):
         self._credentials: dict[int, Credentials] = {}  # each life of a server has its own
         self._ends: dict[int, tuple[Wire, End]] = {}  # by the link's identity
         self.wires: list[Wire] = []
+        self.forgets_s = 0.0  # each connection is forgotten at about this age, and nobody is told
         super().__init__(seed, **options)  # type: ignore[arg-type]
 
     def _fill_line(self, rng: random.Random) -> int:
@@ -130,7 +133,7 @@ class GarlicSimulator(Simulator):
                 stored=stored,
                 timing=garlic.Timing(
                     handshake_timeout_s=ELECTION_TIMEOUT * (20 if self.slow_lines else 1),
-                    answer_timeout_s=2 * ELECTION_TIMEOUT,
+                    answer_timeout_s=ANSWER_TIMEOUT,
                     raft=TIMING,
                 ),
                 limits=garlic.Limits(
@@ -199,6 +202,9 @@ class GarlicSimulator(Simulator):
         near = End(node, core.dialled(number, handshake=self._handshake(node, server)), node.life)
         wire = Wire(near, far)
         self.wires.append(wire)
+        if self.forgets_s:
+            age = self.rng.uniform(0.5, 1.5) * self.forgets_s
+            self.at(self.now + age, lambda: self._forget(wire))
         self.drain(node)
         self.drain(peer)
 
@@ -287,6 +293,10 @@ class GarlicSimulator(Simulator):
             for end in (wire.near, wire.far):
                 delay = self.rng.uniform(0, 0.002 if self.stopped else ELECTION_TIMEOUT)
                 self.at(self.now + delay, lambda end=end: self._end_of_stream(wire, end))
+
+    def _forget(self, wire: Wire) -> None:
+        self.happened["forgotten"] += 1
+        wire.broken = wire.silent = True
 
     def _hang_up(self, wire: Wire, end: End) -> None:
         """The node at `end` has closed: the rest is sent, then the stream ends."""

@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from operator import gt
 
 import pytest
-from garlic_simulator import GarlicSimulator, run_garlic_seed
+from garlic_simulator import ANSWER_TIMEOUT, GarlicSimulator, run_garlic_seed
 from raft_checks import Violation
+from test_raft_simulation import CALM
 
 import effort
 from culm.garlic.raft import messages as m
@@ -20,6 +23,7 @@ from culm.garlic.values import encode_log
 
 SEEDS = effort.seeds("GARLIC", usual=200, long=100_000)
 BLOCK = 100
+FORGOTTEN = range(min(max(4, len(SEEDS) // 50), 1000))
 
 # Minimum number of 100 seeds with these: about half of the measured number, or less for rare
 # events, since a campaign has a thousand times 100.
@@ -57,6 +61,22 @@ def test_nodes_are_safe_and_live_on_connections_that_break(first: int) -> None:
     if count == BLOCK:  # the seeds are about something
         assert {kind: found[kind] for kind in HAPPENS if found[kind] < HAPPENS[kind]} == {}
         assert sizes == {2, 3, 4, 5, 6, 7}
+
+
+def test_connections_that_are_forgotten_again_and_again_cost_a_few_waits_each() -> None:
+    """Also where a server has been silent before: how long says nothing about the next one."""
+    for seed in FORGOTTEN:
+        chance = random.Random(f"forgotten {seed}")
+        simulator = GarlicSimulator(seed, weather=CALM, size=chance.choice((2, 3)), intrudes=False)
+        simulator.forgets_s = chance.uniform(0.5, 4) * ANSWER_TIMEOUT
+        simulator.nodes[1].stalled = silence = chance.choice((0.0, 15 * ANSWER_TIMEOUT))
+        simulator.clients.client(0.1)
+        simulator.run_until(silence + 10 * ANSWER_TIMEOUT)
+        for _ in range(3):
+            applied = [node.applied for node in simulator.nodes.values()]
+            simulator.run_until(simulator.now + 12 * ANSWER_TIMEOUT)
+            now = [node.applied for node in simulator.nodes.values()]
+            assert all(map(gt, now, applied)), (seed, simulator.now, applied, now)
 
 
 def test_one_seed_gives_one_history_of_nodes() -> None:

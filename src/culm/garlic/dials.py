@@ -21,8 +21,9 @@ class Dials:
 
     timing
         The pauses, which double with every connection on which a peer has answered nothing, and the
-        wait for an answer while no byte moves, which doubles with every connection given up: what
-        the operating system has taken at once may be on its way for longer.
+        wait for an answer while no byte moves, which doubles with every connection given up, until
+        a request as large is answered: what the operating system has taken at once may be on its
+        way for longer.
     rng
         Shortens pauses by up to a half, so that servers do not all dial at once.
     """
@@ -34,7 +35,7 @@ class Dials:
         self._links: dict[int, Link] = {}
         self._pauses: Deadlines[int] = Deadlines()
         self._owed: Deadlines[int] = Deadlines()  # the next look at whether a peer still answers
-        self._waits: dict[int, tuple[float, float]] = {}  # a longer wait, and since when
+        self._waits: dict[int, tuple[float, int]] = {}  # a longer wait, and for how many bytes
         self._pending: dict[int, RaftRequest] = {}
         self._stopped = False
 
@@ -55,6 +56,7 @@ class Dials:
         """The connection to `peer` is established."""
         self._under_way.discard(peer)
         self._links[peer] = link
+        _, link.doubted = self._waits.get(peer, (0.0, None))
 
     def failed(self, peer: int, now: float) -> None:
         """The dial has failed; no effect if there was none."""
@@ -118,18 +120,17 @@ class Dials:
             pass
         silent: list[Link] = []
         while (peer := self._owed.pop_due(now)) is not None:
-            link, shortest = self._links[peer], self._timing.answer_timeout_s
-            wait, begun = self._waits.get(peer, (shortest, now))
-            since = link.quiet_since
-            if since is not None and since + wait <= now:
-                self._waits[peer] = 2 * wait, now
-                silent.append(link)
-                continue
-            if (now if since is None else since) - begun > wait:
-                del self._waits[peer]  # bytes have moved for longer than that
-                wait = shortest
-            if since is not None:  # else looked at again with the next request
+            link = self._links[peer]
+            if link.doubted is None:
+                self._waits.pop(peer, None)
+            wait, _ = self._waits.get(peer, (self._timing.answer_timeout_s, 0))
+            if (since := link.quiet_since) is None:
+                continue  # looked at again with the next request
+            if since + wait > now:
                 self._owed.set(peer, since + wait)
+            else:
+                self._waits[peer] = 2 * wait, link.owed_size
+                silent.append(link)
         return silent
 
     def stop(self) -> None:

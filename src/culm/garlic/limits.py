@@ -77,8 +77,8 @@ class Timing:
         The time within which a connection has to become established.
     answer_timeout_s
         The wait after which a connection that we have made is given up, and made anew, if answers
-        are owed to us and no byte moves.  It doubles each time, until the peer has answered for as
-        long.  It should be well above the times of `raft`, and a peer's slowest write.
+        are owed to us and no byte moves.  It doubles each time, until the peer has answered a
+        request as large.  It should be well above the times of `raft`, and a peer's slowest write.
     dial_pause_s, dial_pause_max_s
         The pause before a server is dialled again; pauses double from the former to the latter
         until it answers.

@@ -69,6 +69,7 @@ class Link:
                 lambda event: self._connection if isinstance(event, Authenticated) else None,
             )
         self._asked: deque[m.RaftRequest] = deque()  # sent, not answered
+        self.doubted: int | None = None  # bytes, if none as large is known to have got through
         self._slots: deque[int] = deque()  # received, not answered
         self._answers: dict[int, ResponseFrame] = {}  # that wait for earlier ones
         self._now = now
@@ -128,6 +129,14 @@ class Link:
     def quiet_since(self) -> float | None:
         """The time since which no byte has moved, if answers are owed to us."""
         return self._moved_at if self._asked else None
+
+    @property
+    def owed_size(self) -> int:
+        """Bytes of the largest request that is not answered."""
+        return max(map(self._size_of, self._asked))
+
+    def _size_of(self, message: m.RaftRequest) -> int:
+        return len(self._translator.encode_request(message).log)
 
     def idle_since(self, before: float) -> float | None:
         """The time of the last byte, if that was not after `before` and we owe no answer."""
@@ -192,6 +201,8 @@ class Link:
     def read_response(self, event: ResponseReceived) -> m.RaftResponse:
         """Check source and destination, and translate; raises `RemoteProtocolError`."""
         asked, response = self._asked.popleft(), event.response
+        if self.doubted is not None and self._size_of(asked) >= self.doubted:
+            self.doubted = None
         if response.source != self.peer:
             raise RemoteProtocolError(ErrorCode.WRONG_SOURCE, str(response.source))
         if type(asked) not in m.CLIENT_REQUESTS and response.destination != self._server_id:
