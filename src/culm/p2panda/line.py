@@ -25,10 +25,11 @@ class Line:
     def look(self, before: float, carried: int, *, is_busy: bool) -> None:
         """Note what it has carried since a time, and whether it is in the midst of something."""
         if carried >= self.carried + _MOVED_MIN:
-            self.carried, self._moved_at = carried, before
+            self.carried = carried
+            if is_busy or self._is_busy:
+                self._moved_at = before
         self._is_busy = is_busy
 
     def still_since(self, since: float, carried: int) -> float:
         """The time from which to wait for what is due since `since`, when so much was carried."""
-        excused = self._is_busy and self.carried - carried < _AHEAD_MAX
-        return max(since, self._moved_at) if excused else since
+        return max(since, self._moved_at) if self.carried - carried < _AHEAD_MAX else since
