@@ -93,30 +93,31 @@ class _Blame(NamedTuple):
 class _Log:
     """A log for which entries arrive: the state to verify them against, and its document.
 
-    It also notes the session that has brought the last entries, and the first of these.
+    It also notes the session that has brought the last entries, by its number since ids are used
+    again, and the first of these.
     """
 
-    __slots__ = ("_first", "_session_id", "position", "state", "verifier")
+    __slots__ = ("_first", "_session", "position", "state", "verifier")
 
     def __init__(self, log: LogKey, state: LogState | None) -> None:
-        self._session_id: int | None = None
+        self._session: int | None = None
         self._first = 0
         head, known = (None, None) if state is None else (state.head, state.hashes)
         self.verifier = LogVerifier(log, family=YASMF, head=head, known=known)
         self.position = self.verifier.position  # of the last entry; read very often
         self.state = None if state is None else OperationState(state.document_id, state.schema_id)
 
-    def take(self, entry: Entry, hash: bytes, state: OperationState, session_id: int) -> None:
+    def take(self, entry: Entry, hash: bytes, state: OperationState, session: int) -> None:
         """Note that an entry with this hash has been verified, and belongs to this document."""
         self.position = seqnum = entry.seqnum
         self.verifier.skip(seqnum, hash, end_of_log=entry.end_of_log)
         self.state = state
-        if session_id != self._session_id:
-            self._session_id, self._first = session_id, seqnum
+        if session != self._session:
+            self._session, self._first = session, seqnum
 
-    def is_from(self, session_id: int, seqnum: int) -> bool:
+    def is_from(self, session: int, seqnum: int) -> bool:
         """Whether this session is known to have brought that entry."""
-        return session_id == self._session_id and seqnum >= self._first
+        return session == self._session and seqnum >= self._first
 
 
 class Intake:
@@ -357,7 +358,7 @@ class Intake:
         if self._passes_over(arrival, log):
             return None
         if self._is_repeated(entry, log):
-            again = log.is_from(arrival.session_id, entry.seqnum)
+            again = log.is_from(sender.number, entry.seqnum)
             sender.repeat(arrival.log, entry.seqnum, again=again)
             return None
         if arrival.signed is None:  # its log was being passed over when the batch began
@@ -372,7 +373,7 @@ class Intake:
             raise InvalidOperation(_REASONS[faults[0]], f"entry {entry.seqnum}")
         state = self._state_of(entry, operation, log)
         hash = entry.hash()
-        log.take(entry, hash, state, arrival.session_id)
+        log.take(entry, hash, state, sender.number)
         self._operations[hash] = state
         return NewOperation(entry, operation, state.document_id)
 
