@@ -6,6 +6,7 @@ Sources: seed, ``SyncRequest``; decision 5, as aquadoggo does it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Final
 
 from culm.arguments import UINT64_MAX, check_int, check_type
@@ -351,11 +352,10 @@ class Sessions:
 
     def _new_id(self) -> int:
         """The next id, starting with 0, after those of the peer's sessions as well."""
-        if self._reuses_ids:
-            self._next_id = 0
-        while self._next_id in self._by_id:
-            self._next_id += 1
-        session_id = self._next_id
+        taken = {each.session_id for each in self.events if isinstance(each, SessionEnded)}
+        taken.update(self._by_id)  # an id is free as soon as the end of its session has been told
+        ids = count(0 if self._reuses_ids else self._next_id)
+        session_id = next(each for each in ids if each not in taken)
         self._next_id = (session_id + 1) % UINT64_MAX
         return session_id
 
