@@ -19,6 +19,8 @@ In some networks
 - one peer never reads;
 - a line stalls for longer than its peers' patience, and loses nothing;
 - lines are so slow that a message may take longer than this patience;
+- peers speak the dialect of aquadoggo, whose ids are used again, and are never live: one of them
+  asks for a session after each news, as soon as the last one is over, and sometimes once more;
 - nodes remember what they sent to a peer, and that memory is restored from another time, or from
   another peer: then it may take some more connections until all have everything.
 """
@@ -37,9 +39,10 @@ from p2panda_heights_only import HeightsOnly
 from p2panda_nodes import OTHER, SCHEMA, Node
 
 from culm.bamboo.entry import decode as decode_entry
-from culm.machine import Closed, RemoteProtocolError
+from culm.machine import Closed, LocalProtocolError, RemoteProtocolError
 from culm.p2panda import (
     Author,
+    Dialect,
     ErrorCode,
     Limits,
     Mode,
@@ -222,6 +225,7 @@ class Connection:
     unforgiving: one fault ends it at an end that is drawn.
     stuck: nothing is read at either end.
     slow: each turn takes some seconds, in which few bytes arrive, and the stores catch up.
+    insists: it is not live, in aquadoggo's dialect, and the first end asks again and again.
     may_be_slow: the ends hear parts of messages, and do not wait for each other.
     at_rest: nothing happened in its last turn, and nothing will before a wake-up.
     """
@@ -235,9 +239,11 @@ class Connection:
         faulty: bool,
         unforgiving: bool,
         stuck: bool = False,
+        insists: bool = False,
         offers: tuple[Offers | None, Offers | None] = (None, None),
     ) -> None:
         self.nodes = nodes
+        self._insists = self._is_to_ask = insists
         self._rng = rng
         self._faulty = faulty
         self.stuck = stuck
@@ -246,7 +252,7 @@ class Connection:
         self.at_rest = False
         self.has_slept = False
         self._now = 0.0
-        mode = rng.choice(list(Mode))
+        self._mode = mode = rng.choice(list(Mode))
         limits = [some_limits(rng, unforgiving=unforgiving) for _ in nodes]
         few = any(each.comparison.ranges_max < 1 << 16 for each in limits)
         self._no_fault = _FEW if few else frozenset[ErrorCode]()
@@ -257,11 +263,14 @@ class Connection:
                     Replicator,
                     local_peer=ids[0],
                     remote_peer=ids[1],
-                    policy=Policy(asks=asks, mode=mode, live=live),
+                    dialect=Dialect.AQUADOGGO if insists else Dialect.SEED,
+                    policy=Policy(asks=asks, mode=mode, live=live and not insists),
                     limits=bounds,
                     offers=remembered,
                 ),
-                HeightsOnly(silent=rng.random() < 0.5) if rng.random() < 0.1 else None,
+                HeightsOnly(silent=rng.random() < 0.5)
+                if rng.random() < 0.1 and not insists
+                else None,
             )
             for node, ids, asks, bounds, remembered in zip(
                 nodes,
@@ -283,7 +292,12 @@ class Connection:
         self._pass_time(31.0)
 
     def sleep(self) -> None:
-        """The line stalls for a while, and loses nothing."""
+        """The line stalls for a while, and loses nothing.
+
+        Where ids are used again, late words could be those of a session of that time.
+        """
+        if self._insists:
+            return
         self.has_slept = True
         self._pass_time(self._rng.choice(SLEEPS_S))
 
@@ -320,11 +334,24 @@ class Connection:
         wrote = set[Node]()
         if self.slow:
             self._pass_time(SLOW_S)
+        if self._is_to_ask and self.ends[0].open:
+            self._ask()
         for end, peer in (self.ends, self.ends[::-1]):
             if (end.incoming or not end.at_rest) and end.open and self._turn(end, peer):
                 wrote.add(end.node)
-        self.at_rest = all(end.at_rest for end in self.ends)
+        asker = self.ends[0]
+        asks = self._is_to_ask and asker.open and asker.machine.next_deadline() is None
+        self.at_rest = all(end.at_rest for end in self.ends) and not asks
         return wrote
+
+    def _ask(self) -> None:
+        """The first end asks for a session, unless there is one."""
+        try:
+            self.ends[0].machine.request(BOTH, mode=self._mode)
+        except LocalProtocolError:
+            return
+        self._is_to_ask = self._rng.random() < 0.5
+        self.ends[0].stir()
 
     def _turn(self, end: End, peer: End) -> bool:
         """One end goes on a little; returns whether it has stored anything."""
@@ -354,7 +381,7 @@ class Connection:
             if end.node is node and end.open:
                 end.machine.stored()
                 end.stir()
-                self.at_rest = False
+                self.at_rest, self._is_to_ask = False, self._insists
 
 
 class Simulation:
@@ -363,7 +390,8 @@ class Simulation:
     def __init__(self, seed: int) -> None:
         self._rng = Random(seed)
         count = 2 + int((NODES_MAX - 1) * self._rng.random() ** 2)  # small networks more often
-        self._slow = Random(~seed).random() < 0.2
+        self._more = Random(~seed)
+        self._slow, self._insist = (self._more.random() < chance for chance in (0.2, 0.3))
         self.nodes = [Node(number + 1) for number in range(count)]
         self._keys = list(range(count))  # a new one where a store was restored
         self._connections: list[Connection] = []
@@ -493,6 +521,7 @@ class Simulation:
             faulty=faulty,
             unforgiving=not (faulty or self._sleeps),
             stuck=stuck,
+            insists=self._insist and not stuck and self._more.random() < 0.4,
             offers=offers,
         )
         self._connections.append(made)
