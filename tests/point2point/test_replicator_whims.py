@@ -33,11 +33,21 @@ def test_a_log_that_was_refused_and_had_to_make_way_is_not_proposed_for_ever(see
     go(seed)
 
 
-@pytest.mark.parametrize("seed", [112, 132])
+@pytest.mark.parametrize("seed", [112, 132, 464])
 def test_two_that_ask_each_other_for_entries_to_come_wait_for_them(seed: int) -> None:
     go(seed)
 
 
 @pytest.mark.parametrize("seed", [189, 251])
 def test_a_range_does_not_wait_for_a_payload_that_never_comes(seed: int) -> None:
+    go(seed)
+
+
+@pytest.mark.parametrize("seed", [336, 525])
+def test_what_is_answered_late_is_not_withdrawn_for_ever(seed: int) -> None:
+    go(seed)
+
+
+@pytest.mark.parametrize("seed", [374])
+def test_what_had_no_credit_gets_some_when_nothing_comes_of_other_requests(seed: int) -> None:
     go(seed)

@@ -45,12 +45,11 @@ class Ours(NamedTuple):
         proposal = self.request.proposal
         return proposal.start if proposal.start == proposal.end and not proposal.size_max else None
 
-    @property
-    def only_waits(self) -> bool:
-        """Whether the peer has no room for it, as far as we know."""
+    def only_waits(self, *, hasty: bool) -> bool:
+        """Whether the peer has no room for it, as far as we know; see `LogState.only_waits`."""
         if self.request is None:
             return self.is_turned_away
-        return self.unanswered and self.request.state is RequestState.PROPOSED_BY_US
+        return hasty and self.unanswered and self.request.state is RequestState.PROPOSED_BY_US
 
     @property
     def is_turned_away(self) -> bool:
@@ -220,10 +219,10 @@ class LogState:
         """Whether there has been no room for a proposal of ours."""
         return any(ours.is_turned_away for ours in self.ours.values())
 
-    @property
-    def only_waits(self) -> bool:
+    def only_waits(self, *, hasty: bool) -> bool:
         """Whether nothing is left but proposals for which the peer has no room.
 
+        `hasty`: one that is not answered counts as such, which on a long line may only be late.
         One that is to go on inside a payload has something to write, but nothing has come for it.
         """
         if self.questions or self.theirs:
@@ -232,7 +231,7 @@ class LogState:
         known = [each.request for each in ours]
         if any(request not in known for request in self.under_way.values()):
             return False
-        return bool(ours) and all(each.only_waits for each in ours)
+        return bool(ours) and all(each.only_waits(hasty=hasty) for each in ours)
 
     def decode(self, stored: StoredEntry) -> Entry:
         return decode(stored.encoded, family=self.family)

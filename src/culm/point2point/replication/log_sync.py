@@ -431,8 +431,7 @@ class LogSync(LogState):
         proposal, request = offered
         # A proposal for the next entries shows those that the peer has.
         last = proposal.start - 1
-        tells = proposal.end is None and proposal.lower_certpool in (None, proposal.start)
-        if tells and (self.offered is None or last > self.offered):
+        if offered.tells and (self.offered is None or last > self.offered):
             if not self.offered:
                 self.refused = False  # because it had nothing before
             self.offered = max(self.offered or 0, last)
@@ -440,7 +439,7 @@ class LogSync(LogState):
             self._emit(LogOffered(log=self.log, seqnum=last))
             if 0 < self.begun <= last:  # and by now all of its payload
                 self._payload_lost(steps.PayloadLost(self.begun))
-        if tells and proposal.start_offset is not None:
+        if offered.tells and proposal.start_offset is not None:
             self.begun = max(self.begun, proposal.start)
         if request is not None:
             self.theirs = {**self.theirs, request.request_id: Theirs(request)}

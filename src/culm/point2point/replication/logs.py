@@ -198,6 +198,7 @@ class Logs:
         self.states: OrderedDict[LogKey, LogSync] = OrderedDict()
         self.transfers = Transfers(connection, self.states, work, limits)
         self.made_way = False  # whether a log has given up its place
+        self._hasty = True  # to withdraw a proposal that is not answered
         self._connection = connection
         self._work = work
         self._count_max = limits.logs_max
@@ -250,16 +251,22 @@ class Logs:
         Returns them, with our wishes for the next entries of each; they lose their places as soon
         as the peer has answered.
         """
-        waiting = (each for each in list(self.states.items()) if each[1].only_waits)
+        hasty, states = self._hasty, list(self.states.items())
+        waiting = (each for each in states if each[1].only_waits(hasty=hasty))
         withdrawn = {
             log: state.want if state.follows else None for log, state in islice(waiting, wanted)
         }
         for log in withdrawn:
             self.made_way = True
+            self.leaving.update(self.states[log].under_way)
             self.tell(log, steps.Happening.WITHDRAWN)
             if not self.states[log].under_way:  # that has to end first
                 self._leave(log)
         return withdrawn
+
+    def be_patient(self) -> None:
+        """The peer had room for a proposal that has been withdrawn: its answer was only late."""
+        self._hasty = False
 
     def _leave(self, log: LogKey) -> None:
         state = self.states.pop(log)
@@ -370,6 +377,11 @@ class Logs:
         while self._deferred and not self.states[next(iter(self._deferred))].deferred:
             self._deferred.popitem(last=False)
         return bool(self._deferred)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a proposal waits for credit or for room at the peer."""
+        return bool(self.wishes or self._crowded) or self.turned_away
 
     @property
     def settled(self) -> bool:

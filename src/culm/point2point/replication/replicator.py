@@ -235,7 +235,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             return self.next_event()
         if self._logs.let_ranges_take_turns():
             return None  # what the peer says to that disturbs the quiet
-        if self._logs.wishes or self._logs.turned_away or self._without_place:
+        if self._logs.waiting or self._without_place:
             self._logs.make_room(patient=False, wanted=self._without_place)
             if self._logs.leaving:
                 return None
@@ -382,6 +382,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._transfers.forget(event.request_id)
                 self._logs.leaving.discard(event.request_id)
                 self._logs.tell(log, event)
+            case events.Adjusted() if event.request_id in self._logs.leaving:
+                self._logs.be_patient()
             case events.RequestGivenUp(reason=events.GivenUp.STALLED):
                 self._logs.tell(log, GivenUp(self.connection.request(event.request_id)))
             case _:
@@ -476,11 +478,12 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                     self._newcomers[event.request_id] = event
                 return
             self._keep(log, only_stored=True)
+            offered = Offered(event.proposal, request)
             if request is not None:
                 self._transfers.involve(request)
-                if event.proposal.end is None:
+                if offered.tells:
                     self._logs.retry(log)
-            self._logs.tell(log, Offered(event.proposal, request))
+            self._logs.tell(log, offered)
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.DO_NOT_RETRY)
 

@@ -214,6 +214,12 @@ class Offered(NamedTuple):
     proposal: Proposal
     request: Request | None
 
+    @property
+    def tells(self) -> bool:
+        """Whether the peer has all entries before it, and wants the log: not only a range."""
+        proposal = self.proposal
+        return proposal.end is None and proposal.lower_certpool in (None, proposal.start)
+
 
 class Sent(NamedTuple):
     """The proposal that was wanted has left."""
