@@ -120,6 +120,8 @@ class WatchedNetwork(Network):
         self._words: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
         self.walls: set[tuple[Hashable, Hashable]] = set()
         """Ends of links that no weather opens, in both directions."""
+        self.sid_sizes: dict[Hashable, int] = {}
+        """Bytes of the longest names that nodes take; longer ones have no address there."""
         self.width: int | None = None
         """Bytes of the largest datagram that passes, if not all do."""
         self.worthless: dict[Hashable, int] = {}
@@ -143,6 +145,8 @@ class WatchedNetwork(Network):
         self._had[address], self.worthless[address] = set(), 0
 
         def watched(payload: bytes, source: Hashable) -> None:
+            if address in self.sid_sizes and len(source) > self.sid_sizes[address]:  # type: ignore[arg-type]
+                return
             if self._keys and source != address:
                 again = (source, payload) in self._had[address]
                 if again or not self._look_into(source, address, payload):

@@ -14,8 +14,9 @@ waits for them has to find out, and both sides to start anew.  With `rumours` a 
 messages on their way to it, and others claim to hear it; in the end it is back.  With `scars` many
 links stay broken for good: then all nodes must be joined by way of others.  With `places` there are
 few places for candidates, and each node is a neighbour of few others from the beginning.  If places
-for peers are few, too, nodes must agree on who has joined.  With `narrow` no large datagram ever
-passes: it fails alone, and holds up nothing else.
+for peers are few, too, nodes must agree on who has joined.  Now and then one node's name is too
+long for another one, which must know all the others.  With `narrow` no large datagram ever passes:
+it fails alone, and holds up nothing else.
 """
 
 from __future__ import annotations
@@ -387,6 +388,14 @@ class Simulation:
         kinds = self.network.random("kinds")  # of nodes, apart from the story
         name_size = kinds.choice([3, 3, 3, LIMITS.sid_size_max]) if scars and not pieces else 3
         self.names = [name(index, name_size) for index in range(self.size)]
+        self._strangers: set[bytes] = set()
+        """A node with a long name, and one that takes no long names."""
+        ids = self.network.random("ids")
+        if places and self.size > 3 and ids.random() < 0.15:
+            long, short = ids.sample(range(self.size), 2)
+            self.names[long] = name(long, LIMITS.sid_size_max)
+            self._strangers = {self.names[long], self.names[short]}
+            self.network.sid_sizes[self.names[short]] = 3
         self.ledger = Ledger()
         self.cluster = Cluster(self.network, on_event=self._note)
         self.gone: set[bytes] = set()
@@ -419,6 +428,8 @@ class Simulation:
         self._places = places
         self._shape = few.choice(list(SHAPES))
         self._crowded = places and few.random() < 0.4
+        if self._strangers:
+            self._shape, self._crowded = "ring", False  # without a link it is a line
         if places:
             self._timing = replace(self._timing, usable_s=USABLE_S[self._shape])
             for sid, limits in self._limits.items():
@@ -427,6 +438,7 @@ class Simulation:
                     limits,
                     candidates_max=few.choice([1, 1, 1, 2, 3]),
                     peers_max=few.choice([1, 2, 3]) if self._crowded else enough,
+                    sid_size_max=self.network.sid_sizes.get(sid, LIMITS.sid_size_max),
                 )
         for sid in self.names:
             self.cluster.add(sid, self._build, start=False)
@@ -584,6 +596,7 @@ class Simulation:
         """Let nodes be neighbours of few others; their links, those that lead to all first."""
         names = [sid for sid in self.names if sid not in self.gone]
         links = [(names[one], names[other]) for one, other in SHAPES[self._shape](len(names))]
+        links = [link for link in links if set(link) != self._strangers]
         self._tree = {*links, *((other, one) for one, other in links)}
         pairs = {(one, other) for one in names for other in names if one != other}
         self.network.walls = pairs - self._tree
@@ -776,6 +789,7 @@ class Simulation:
             return all(self._counts(host, sid) for sid in joined)
         return all(
             other is host
+            or {other.address, host.address} == self._strangers
             or (other.address in peers and peers[other.address].state is PeerState.JOINED)
             for other in hosts
         )
@@ -1014,7 +1028,9 @@ class Simulation:
             views, life = host.machine.peers(), (host.address, host.incarnation)
             size_max = self._limits[host.address].tags_size_max  # type: ignore[index]
             for other in self.running():
-                if other is not host and (not self._crowded or self._counts(other, host.address)):
+                if {host.address, other.address} in ({host.address}, self._strangers):
+                    continue
+                if not self._crowded or self._counts(other, host.address):
                     said = other.machine.tags
                     expected = said if size_max and fits(said, size_max) else {}
                     known = views[other.address].tags

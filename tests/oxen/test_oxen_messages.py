@@ -103,6 +103,12 @@ def test_integers_are_seconds_in_gossip() -> None:
     assert parcel.body == Gossip({b"A": [5.0, -3.0]}, [b"B", b"C"])
 
 
+def test_gossip_is_heard_but_for_servers_with_ids_too_long_here() -> None:
+    body = Gossip({b"A": [1.0, 2.0], b"LONG": [3.0, 4.0]}, [b"LONG", b"B"])
+    parcel = decode_parcel(encode_parcel(Parcel(None, None, body)), sid_size_max=3)
+    assert parcel.body == Gossip({b"A": [2.0]}, [b"B"])
+
+
 def test_unknown_keys_are_ignored() -> None:
     assert decode_parcel(b"d2:kai1e2:zzli1eee") == Parcel(ka=1)
 

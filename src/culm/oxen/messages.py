@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from itertools import compress
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from culm.buffer import Buffer
@@ -429,14 +430,17 @@ def _read_ack(fields: dict[bytes, Value], sid_size_max: int) -> MessageAck:
 
 
 def _read_gossip(fields: dict[bytes, Value], sid_size_max: int) -> Gossip:
-    columns = [_sid(sid, sid_size_max) for sid in _list(fields.get(b"p"))]
+    """Gossip without the servers whose IDs are too long here: others may know them."""
+    columns = [_sid(sid) for sid in _list(fields.get(b"p"))]
+    taken = [len(sid) <= sid_size_max for sid in columns]
     rows: dict[bytes, list[float]] = {}
     for sid, row in _dictionary(fields.get(b"lc")).items():
         times = [_seconds(time) for time in _list(row)]
         if len(times) != len(columns):
             raise ParcelError("a row has one time for each column")
-        rows[_sid(sid, sid_size_max)] = times
-    return Gossip(rows, columns)
+        if len(_sid(sid)) <= sid_size_max:
+            rows[sid] = list(compress(times, taken))
+    return Gossip(rows, list(compress(columns, taken)))
 
 
 _READERS: dict[bytes, Callable[[dict[bytes, Value], int], Body]] = {
@@ -479,8 +483,8 @@ def _octets(value: object) -> bytes:
     return value
 
 
-def _sid(value: object, size_max: int) -> bytes:
-    if type(value) is not bytes or not 0 < len(value) <= size_max:
+def _sid(value: object) -> bytes:
+    if type(value) is not bytes or not value:
         raise ParcelError("a server ID was expected")
     return value
 
