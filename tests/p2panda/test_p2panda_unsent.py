@@ -207,3 +207,29 @@ def test_two_that_announce_much_at_once_hear_each_other():
                 moved = True
     assert [machine.connection.unsent_size for machine in peers] == [0, 0]
     assert [set(machine.connection.remote_announced) for machine in peers] == [set(schemas[-1])] * 2
+
+
+def test_a_peer_that_never_reads_is_not_asked_again_for_ever():
+    victim = Replicator(
+        local_peer=b"a",
+        remote_peer=b"b",
+        limits=ReplicatorLimits(unsent_size_max=ANSWERS_SIZE_MAX),
+    )
+    victim.advance(0.0)
+    victim.announce(MANY, timestamp=1)
+    victim.data_to_send()
+    victim.receive_data(CODEC.encode(Announce(1, MANY)))
+    while victim.next_event() is not None:
+        pass
+    for _ in range(100):
+        deadline = victim.next_deadline()
+        assert deadline is not None  # it is asked when it has read
+        victim.advance(deadline)
+        while victim.next_event() is not None:
+            pass
+    assert victim.connection.unsent_size <= ANSWERS_SIZE_MAX + 3 * REQUEST_SIZE
+    victim.data_to_send()
+    deadline = victim.next_deadline()
+    assert deadline is not None
+    victim.advance(deadline)
+    assert victim.data_to_send()

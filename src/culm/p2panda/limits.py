@@ -66,8 +66,8 @@ class ReplicatorLimits:
     unwritten_size_max
         Data received and not yet in the store, with its overhead; reading pauses above it.
     unsent_size_max
-        Bytes that wait to be sent; above it nothing more is read from the store, and no ``Have`` is
-        made.  It can be exceeded by one ``Have`` and one batch.
+        Bytes that wait to be sent; above it nothing more is read from the store, no ``Have`` is
+        made, and no session asked for again.  It can be exceeded by one ``Have`` and one batch.
     batch_size_max, batch_count_max
         Operations that are written or read at a time.  A write ends with the operation that reaches
         one of these.

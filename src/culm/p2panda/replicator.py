@@ -213,7 +213,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self.connection.advance(now)
         self._now = now
         if self._pauses.until is not None and self._pauses.until <= now:
-            self._ask_by_policy()
+            if self.connection.unsent_size > self._limits.unsent_size_max:  # it may never read
+                self._pauses.end()
+                self._pauses.begin(now)
+            else:
+                self._ask_by_policy()
 
     # Effects.
 
