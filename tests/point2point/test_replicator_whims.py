@@ -51,3 +51,8 @@ def test_what_is_answered_late_is_not_withdrawn_for_ever(seed: int) -> None:
 @pytest.mark.parametrize("seed", [374])
 def test_what_had_no_credit_gets_some_when_nothing_comes_of_other_requests(seed: int) -> None:
     go(seed)
+
+
+@pytest.mark.parametrize("seed", [373])
+def test_a_fork_is_looked_for_though_the_log_had_to_make_way(seed: int) -> None:
+    go(seed)

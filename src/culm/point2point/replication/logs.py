@@ -212,8 +212,9 @@ class Logs:
         self._served: set[LogKey] = set()  # had some since the last time that others got none
         # Ranges that rest, of logs without a place.
         self._resting: dict[LogKey, tuple[Want, ...]] = {}
-        # Logs without a place of which one side has refused the other's, and the peer's last entry.
-        self._refused: OrderedDict[LogKey, int | None] = OrderedDict()
+        # Logs without a place of which one side has refused the other's: what the peer has of them,
+        # and the entry to be compared.
+        self._refused: OrderedDict[LogKey, tuple[int | None, int | None]] = OrderedDict()
         self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were
 
     # Places.
@@ -221,7 +222,8 @@ class Logs:
     def take_place(self, log: LogSync) -> None:
         """Give a free place to a log; ranges of it that rest go on."""
         if log.log in self._refused:
-            log = replace(log, refused=True, offered=self._refused.pop(log.log))
+            offered, probe = self._refused.pop(log.log)
+            log = replace(log, refused=True, offered=offered, probe=probe)
         self.states[log.log] = log
         self.tell(log.log, steps.Happening.STARTED)
         for want in self._resting.pop(log.log, ()):
@@ -273,7 +275,7 @@ class Logs:
         if state.resting:
             self._resting[log] = state.resting
         if state.refused and not state.ended:  # else they propose it for ever, by turns with others
-            self._refused[log] = state.offered
+            self._refused[log] = state.offered, state.probe
             if len(self._refused) > _REFUSED_MAX:
                 self._refused.popitem(last=False)
         self._served.discard(log)
