@@ -56,3 +56,8 @@ def test_what_had_no_credit_gets_some_when_nothing_comes_of_other_requests(seed:
 @pytest.mark.parametrize("seed", [373])
 def test_a_fork_is_looked_for_though_the_log_had_to_make_way(seed: int) -> None:
     go(seed)
+
+
+@pytest.mark.parametrize("seed", [730])
+def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed: int) -> None:
+    go(seed)

@@ -435,12 +435,6 @@ class LogState:
     def _payload_lost(self, lost: steps.PayloadLost) -> None:
         self._ask(lost, ReadEntry, seqnum=lost.seqnum)
 
-    def _passed(self, passed: steps.Passed) -> None:
-        request, seqnum = passed
-        if request is not self.ours[Purpose.RANGE].request:
-            self.passed = max(self.passed, seqnum)
-        self._rouse(seqnum)
-
     def _tell_news(self) -> None:
         position, offered = self.position, self.last_offered
         if not self.follows or self.payload_due or position < offered:

@@ -425,6 +425,13 @@ class LogSync(LogState):
         self._cancel(request, CancelReason.DO_NOT_RETRY)
         self._emit(LogRefused(log=self.log, fault=fault))
 
+    def _passed(self, passed: steps.Passed) -> None:
+        request, seqnum = passed
+        if request is not self.ours[Purpose.RANGE].request:
+            self.passed = max(self.passed, seqnum)
+        self._rouse(seqnum)
+        self._propose(Purpose.RANGE)
+
     # The peer's requests.
 
     def _offered(self, offered: steps.Offered) -> None:
@@ -576,7 +583,7 @@ class LogSync(LogState):
         steps.Unsent: _unsent,
         steps.Rested: _rested,
         steps.Received: LogState._received,
-        steps.Passed: LogState._passed,
+        steps.Passed: _passed,
         steps.RoomMade: _has_room,
         steps.EntriesStored: LogState._stored,
         steps.PayloadStored: LogState._payload_stored,
