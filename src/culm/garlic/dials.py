@@ -56,7 +56,8 @@ class Dials:
         """The connection to `peer` is established."""
         self._under_way.discard(peer)
         self._links[peer] = link
-        _, link.doubted = self._waits.get(peer, (0.0, None))
+        if peer in self._waits:
+            link.doubt(self._waits[peer][1])
 
     def failed(self, peer: int, now: float) -> None:
         """The dial has failed; no effect if there was none."""

@@ -130,6 +130,10 @@ class Link:
         """The time since which no byte has moved, if answers are owed to us."""
         return self._moved_at if self._asked else None
 
+    def doubt(self, size: int) -> None:
+        """Note that a request as large was not answered in time: `doubted` until one is."""
+        self.doubted = size
+
     @property
     def owed_size(self) -> int:
         """Bytes of the largest request that is not answered."""
