@@ -105,7 +105,7 @@ class GarlicSimulator(Simulator):
 
     def _fill_line(self, rng: random.Random) -> int:
         """The whole frame of a chunk is on its way for so long, and nobody stands unasked."""
-        drawn, self.handshake = super()._fill_line(rng), True
+        drawn, self.handshake, self._servers_max = super()._fill_line(rng), True, 1024
         share = self.limits.chunk_size / (self.limits.chunk_size + FRAME)
         self.slow_lines = {to: seconds * share for to, seconds in self.slow_lines.items()}
         return drawn

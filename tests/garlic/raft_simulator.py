@@ -132,6 +132,7 @@ class Simulator:
         self.slow_persists: dict[int, float] = {}  # seconds for each write of log and term
         self.slow_lines: dict[int, float] = {}  # seconds for each byte to a server, also in the end
         self.line_s = 0.0  # such a line carries a chunk in so long
+        self.latency_s = 0.0  # and all that it carries arrives so much later
         self._free_at: dict[int, float] = {}  # when such a line has carried all that it has taken
         slow = random.Random(f"slow {seed}")
         if weather is None and size is None and slow.random() < 0.1:
@@ -168,7 +169,9 @@ class Simulator:
         self.laggard = rng.choice((1, 2, 3))
         self._keep_little(rng)
         self.line_s = rng.uniform(1, 2) * TIMING.request_timeout_s
+        self.latency_s = rng.choice((0.0, self.line_s))
         self.slow_lines[self.laggard] = self.line_s / self.limits.chunk_size
+        self.limits = replace(self.limits, attempts_max=20)
         self.pre_vote = True  # it hears its leader too seldom
         return 3
 
@@ -489,7 +492,7 @@ class Simulator:
         self.happened["slow line"] += 1
         free_at = max(self.now, self._free_at.get(to, 0.0)) + size * self.slow_lines[to]
         self._free_at[to] = free_at
-        return free_at + delay
+        return free_at + self.latency_s + delay
 
     def forge(self, requests: Sequence[RaftRequest]) -> None:
         """Deliver these at once to the server they are addressed to, whoever sends them."""
@@ -728,6 +731,8 @@ class Simulator:
                 self.start(self.nodes[number])
             self.absent.clear()
             self._check_liveness()
+        if self.laggard in self.slow_lines:
+            self._join(self.slow_lines[self.laggard])
         self.clients.check(said for _, said in self.checker.committed.values())
         leader = self.followed_leader()
         assert leader is not None
@@ -767,6 +772,20 @@ class Simulator:
         limit = max(limit, self.now + TIMING.change_timeout_s / (1 - self.weather.skew))
         if not self.run_until(limit, self._may_change):
             raise Violation("a live leader's change does not end")
+
+    def _join(self, line: float) -> None:
+        """Another server behind such a line starts empty, and is made a member."""
+        number = len(self.nodes) + 1
+        self.slow_lines[number] = line
+        node = self.nodes[number] = self._node(number, Stored().snapshot)
+        self.start(node)
+        limit = self.now + 5 + 2 * self._slowness()
+        while not node.applied or node.raft is None or node.raft.find_server(number) is None:
+            if self.now > limit:
+                raise Violation("a server is not let in")
+            if self._may_change():
+                self._on_leader(lambda core: self._ask(core, server(number)))
+            self.run_until(self.now + ELECTION_TIMEOUT)
 
     def _slowness(self) -> float:
         """Seconds that slow disks take for a snapshot, and for another one that replaces it."""

@@ -502,6 +502,15 @@ def test_an_answer_that_takes_the_snapshot_no_further_waits_for_the_heartbeat(wa
     assert [type(effect) for effect in lab.pending] == [ReadSnapshot]
 
 
+def test_a_refusal_counts_however_late() -> None:
+    """A peer that lacks entries, and takes longer to answer, was asked the same for ever."""
+    lab, request = compacted(request_timeout_s=0.4)
+    lab.hold = True
+    lab.wait(0.5)
+    lab.answer(request, 2, accepted=False)
+    assert [type(effect) for effect in lab.pending] == [ReadSnapshot]
+
+
 @pytest.mark.parametrize("begun_anew", [False, True])
 def test_an_answer_to_a_chunk_counts_however_late_unless_the_snapshot_was_begun_anew(
     *, begun_anew: bool

@@ -57,13 +57,12 @@ class Change:
         self._shared = shared
         self._replicator = replicator
         self._ways = ways
-        self._begun = replicator.sequence  # answers to later requests are about this change
         self._attempts = 0
         self._invitations = 0
         self._furthest = (0, 0)  # the most entries, and bytes of a snapshot, that it had
         self._moved_at = shared.now  # when it last got further than ever
         self.server = server
-        self.progress = Progress(next_index=_FIRST_INDEX, heard_at=shared.now)
+        self.progress = Progress(_FIRST_INDEX, shared.now, replicator.sequence)
         self._since = 0  # a learner's answer to an earlier request is no sign of life
         learner = replicator.peers.get(server.server_id)
         if not adding:
@@ -266,13 +265,9 @@ class Change:
     def on_sync_response(self, response: SyncResponse | AppendResponse) -> None:
         if self.state is not ChangeState.SYNCING:
             return
-        known, further = self._begun < response.sequence, (response.next_index - 1, 0)
-        late = known and response.accepted and further > self._furthest
-        if not self._answered(response.sequence) and not late:
+        if not self._answered(response.sequence):
             return
         if response.accepted:
-            self._attempts = 0
-            self.progress.in_flight.clear()
             last_index = self._shared.journal.log.last_index
             self._sync_from(max(1, min(response.next_index, last_index + 1)))
         else:
@@ -300,7 +295,7 @@ class Change:
         It is repeated with the next heartbeat, a limited number of times.
         """
         self.state = ChangeState.JOINING
-        self.progress.in_flight.clear()
+        self.progress.probe(_FIRST_INDEX)
 
     def _moved(self, entries: int, offset: int) -> None:
         """Note the entries, or bytes of a snapshot, that the server has."""
@@ -320,12 +315,11 @@ class Change:
         """Go on at `next_index`, or let the server in if it lacks little."""
         log = self._shared.journal.log
         self._moved(next_index - 1, 0)
-        self.progress.go_to(next_index)
+        self.progress.probe(next_index)
         if next_index <= log.base_index:
             self._install()
         elif self._lacks_little(next_index):
             self.state = ChangeState.COMMITTING
         else:
             self.state = ChangeState.SYNCING
-            self.progress.stream()
             self._send()

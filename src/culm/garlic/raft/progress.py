@@ -65,6 +65,7 @@ class Progress:
 
     next_index: int
     heard_at: float
+    begun: int  # answers to later requests are about the present question, or snapshot
     state: ProgressState = ProgressState.PROBE
     match_index: int = 0
     commit_sent: int = 0
@@ -79,7 +80,6 @@ class Progress:
     # While a snapshot is sent:
     snapshot: Snapshot | None = None
     offset: int = 0
-    begun: int = 0  # answers to later requests are about this snapshot
     replaced: int = 0  # snapshots that a newer one has replaced before the peer had them
     chunk_end: int = 0
     chunk_done: bool = False
@@ -100,10 +100,17 @@ class Progress:
             self.next_index += count
 
     def answered(self, sequence: int, now: float) -> Flight | None:
-        """Take note of an answer; returns the request's flight if it was waited for."""
+        """Take note of an answer; returns the request's flight if it was waited for.
+
+        If it is asked the same again and again, it may answer as late as it likes.
+        """
         self.heard_at, self.is_of_term, self.waiting = now, True, False
         self.acknowledged = max(self.acknowledged, sequence)
-        return self.in_flight.pop(sequence, None)
+        flight = self.in_flight.pop(sequence, None)
+        if flight is None and self.state in _LOOKING and self.begun < sequence:
+            self.in_flight.clear()
+            return Flight(now, self.next_index - 1, 0)
+        return flight
 
     def matched(self, index: int) -> bool:
         """The logs agree up to `index`.  Returns whether that is news."""
@@ -157,17 +164,8 @@ class Progress:
         self._go_on(ProgressState.PROBE, next_index)
 
     def _go_on(self, state: ProgressState, next_index: int) -> None:
-        self.state = state
-        self.next_index = next_index
+        self.state, self.next_index, self.begun = state, next_index, max(self.begun, self.sent)
         self.in_flight.clear()
-
-    def go_to(self, next_index: int) -> None:
-        """A joiner has everything before `next_index`."""
-        self.next_index = next_index
-
-    def stream(self) -> None:
-        """A joiner gets the following entries, batch after batch."""
-        self.state = ProgressState.REPLICATE
 
     def has(self, latest: Snapshot) -> int:
         """The index up to which the peer needs no entries: it has them, or gets a snapshot."""
@@ -202,7 +200,7 @@ class Progress:
 
     def send_snapshot(self, snapshot: Snapshot) -> None:
         self.state = ProgressState.SNAPSHOT
-        self.snapshot, self.offset, self.begun = snapshot, 0, self.sent
+        self.snapshot, self.offset, self.begun = snapshot, 0, max(self.begun, self.sent)
         self.in_flight.clear()
 
     def want_chunk(self) -> None:
@@ -292,10 +290,10 @@ class Progress:
         """
         match self.state:
             case ProgressState.PROBE:
-                self.next_index = last_index + 1
+                self.probe(last_index + 1)
             case ProgressState.SEARCH:
                 back = self.refused_at + 1 - self.next_index
-                self.next_index = self.refused_at + 1 - max(1, back // 2)
+                self._go_on(self.state, self.refused_at + 1 - max(1, back // 2))
                 self.search_step = 1
             case _:
                 pass

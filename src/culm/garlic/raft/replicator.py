@@ -39,7 +39,7 @@ class Replicator:
 
     def add_peer(self, peer: int, next_index: int, *, is_of_term: bool = False) -> None:
         self.peers[peer] = Progress(
-            next_index=next_index, heard_at=self._shared.now, is_of_term=is_of_term
+            next_index, self._shared.now, self.sequence, is_of_term=is_of_term
         )
 
     def members_changed(self, joined: dict[int, int]) -> None:
