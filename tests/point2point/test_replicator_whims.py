@@ -61,3 +61,15 @@ def test_a_fork_is_looked_for_though_the_log_had_to_make_way(seed: int) -> None:
 @pytest.mark.parametrize("seed", [730])
 def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed: int) -> None:
     go(seed)
+
+
+@pytest.mark.parametrize("seed", [1033])
+def test_the_next_entries_of_a_live_log_are_served_piecemeal_too(seed: int) -> None:
+    go(seed)
+
+
+@pytest.mark.parametrize("seed", [1053])
+def test_who_asks_for_payloads_to_come_does_not_show_that_the_entries_before_are_there(
+    seed: int,
+) -> None:
+    go(seed)

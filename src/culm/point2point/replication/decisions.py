@@ -302,7 +302,9 @@ def _in_reach(proposal: Proposal, log: LogState, stored: StoredEntry | None) -> 
     `stored` is the entry inside whose payload the range starts, if it does.
     """
     wanted = is_wanted(proposal, log)
-    if not wanted and not log.serves_stored:
+    # The next entries of a live log may be asked for piecemeal, by one with few requests.
+    is_next = log.live and log.offered is not None and proposal.start > log.offered
+    if not (wanted or log.serves_stored or is_next):
         return False
     if proposal.end is not None:  # without being owed, it may begin with the next entry
         return proposal.first_seqnum <= log.newest + (not is_owed(proposal))

@@ -218,7 +218,8 @@ class Offered(NamedTuple):
     def tells(self) -> bool:
         """Whether the peer has all entries before it, and wants the log: not only a range."""
         proposal = self.proposal
-        return proposal.end is None and proposal.lower_certpool in (None, proposal.start)
+        endless = proposal.end is None and not proposal.payload_only
+        return endless and proposal.lower_certpool in (None, proposal.start)
 
 
 class Sent(NamedTuple):
