@@ -162,7 +162,7 @@ def _is_endless(log: LogState) -> bool:
     """
     if not log.live:
         return False
-    if log.fork_at is None and not log.rests:
+    if log.fork_at is None and (not log.rests or _is_behind(log)):
         return log.joined is None or log.told is None
     return log.told is None or log.told < start_of_next(log)
 
@@ -302,9 +302,7 @@ def _in_reach(proposal: Proposal, log: LogState, stored: StoredEntry | None) -> 
     `stored` is the entry inside whose payload the range starts, if it does.
     """
     wanted = is_wanted(proposal, log)
-    # The next entries of a live log may be asked for piecemeal, by one with few requests.
-    is_next = log.live and log.offered is not None and proposal.start > log.offered
-    if not (wanted or log.serves_stored or is_next):
+    if not wanted and not log.serves_stored:
         return False
     if proposal.end is not None:  # without being owed, it may begin with the next entry
         return proposal.first_seqnum <= log.newest + (not is_owed(proposal))
