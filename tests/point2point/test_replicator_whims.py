@@ -63,11 +63,6 @@ def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed:
     go(seed)
 
 
-@pytest.mark.parametrize("seed", [1033, 1157])
-def test_the_next_entries_of_a_live_log_are_not_asked_for_as_stored_ones(seed: int) -> None:
-    go(seed)
-
-
 @pytest.mark.parametrize("seed", [1053])
 def test_who_asks_for_payloads_to_come_does_not_show_that_the_entries_before_are_there(
     seed: int,

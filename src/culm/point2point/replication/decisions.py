@@ -162,7 +162,7 @@ def _is_endless(log: LogState) -> bool:
     """
     if not log.live:
         return False
-    if log.fork_at is None and (not log.rests or _is_behind(log)):
+    if log.fork_at is None and not log.rests:
         return log.joined is None or log.told is None
     return log.told is None or log.told < start_of_next(log)
 
