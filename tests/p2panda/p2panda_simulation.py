@@ -19,6 +19,7 @@ In some networks
 - one peer never reads;
 - a line stalls for longer than its peers' patience, and loses nothing;
 - lines are so slow that a message may take longer than this patience;
+- the interests of nodes change, and change back;
 - peers speak the dialect of aquadoggo, whose ids are used again, and are never live: one of them
   asks for a session after each news, as soon as the last one is over, and sometimes once more;
 - nodes remember what they sent to a peer, and that memory is restored from another time, or from
@@ -283,9 +284,21 @@ class Connection:
         )
         roomy = all(each.connection.answers_size_max > 1 for each in limits)
         self.may_be_slow = roomy and not (stuck or any(end.ears for end in self.ends))
+        self._changes = 0
+        self.has_changed = False
         for end in self.ends:
             end.machine.advance(self._now)
-            end.machine.announce(BOTH, timestamp=1)
+        self.interest(BOTH, *self.ends)
+
+    def interest(self, schemas: tuple[str, ...], *ends: End) -> None:
+        """These ends announce these schemas, if they are open; a request may come too early."""
+        self._changes += 1
+        self.has_changed |= schemas != BOTH
+        for end in ends:
+            if end.open:
+                end.machine.announce(schemas, timestamp=self._changes)
+                end.stir()
+        self.at_rest, self._is_to_ask = False, self._insists
 
     def wait(self) -> None:
         """Let enough time pass for a request to count as unanswered."""
@@ -312,7 +325,8 @@ class Connection:
     def blamed(self) -> list[RemoteProtocolError]:
         """Accusations by either end that lateness or limits do not explain."""
         found = [error for end in self.ends for error in end.blamed]
-        excused = self._no_fault | (_LATE if self.has_slept else frozenset())
+        is_late = self.has_slept or self.has_changed
+        excused = self._no_fault | (_LATE if is_late else frozenset())
         return [each for each in found if each.code not in excused]
 
     @property
@@ -391,7 +405,9 @@ class Simulation:
         self._rng = Random(seed)
         count = 2 + int((NODES_MAX - 1) * self._rng.random() ** 2)  # small networks more often
         self._more = Random(~seed)
-        self._slow, self._insist = (self._more.random() < chance for chance in (0.2, 0.3))
+        self._slow, self._insist, self._changes = (
+            self._more.random() < chance for chance in (0.2, 0.08, 0.08)
+        )
         self.nodes = [Node(number + 1) for number in range(count)]
         self._keys = list(range(count))  # a new one where a store was restored
         self._connections: list[Connection] = []
@@ -421,7 +437,13 @@ class Simulation:
             connection = self._rng.choice(self._connections)
             if self._sleeps and self._rng.random() < 0.2:
                 connection.sleep()
+            if self._changes and self._more.random() < 0.2:
+                schemas = self._more.choice(((SCHEMA,), (OTHER,), (), BOTH))
+                connection.interest(schemas, self._more.choice(connection.ends))
             self.write() if self._rng.random() < 0.4 else self._turn(connection)
+        for each in self._connections:
+            if each.has_changed:
+                each.interest(BOTH, *each.ends)
         self.settle()
         for _ in range(ROUNDS_MAX):
             if not self._remembers or self._have_everything():
