@@ -93,7 +93,7 @@ class Channel:
         self._end = _End.NONE
         self._piece_size_max = piece_size_max
         self._piece_size = min(_PIECE_SIZE, piece_size_max)
-        self._taken = 0, 0.0  # the size of the piece, and the time
+        self._taken, self._taken_at = 0, 0.0  # the size of the piece as it was taken
         self._half_close = half_close
 
     @property
@@ -155,8 +155,8 @@ class Channel:
             return False
         data = self.source.data_to_send(self._piece_size)
         if data and self.writes is Half.OPEN:
-            self._taken = len(data), now
-            self.outgoing = self._piece = memoryview(data)
+            self.outgoing = self._piece = piece = memoryview(data)
+            self._taken, self._taken_at = piece.nbytes, now
         return bool(data)
 
     def sent(self, size: int, now: float) -> None:
@@ -168,13 +168,10 @@ class Channel:
             self.outgoing = self._piece
         self.bytes_sent += size
         if size and not self._piece:
-            taken, at = self._taken
-            if now - at >= _PIECE_S:
-                self._piece_size = min(max(_PIECE_SIZE_MIN, taken // 2), self._piece_size_max)
-            elif taken * 2 > self._piece_size:
-                self._piece_size = min(self._piece_size * 2, self._piece_size_max)
-        if not self.is_open:
-            self.fill(now)
+            slow = now - self._taken_at >= _PIECE_S
+            if slow or self._taken * 2 > self._piece_size:
+                wanted = max(_PIECE_SIZE_MIN, self._taken // 2) if slow else self._piece_size * 2
+                self._piece_size = min(wanted, self._piece_size_max)
 
     def end_reads(self) -> None:
         """The peer sends no more."""

@@ -25,7 +25,7 @@ class LinkPump(StreamPump):
         self._feed, self._pause = feed, pause
 
     def read_size(self) -> int:
-        size = super().read_size()
+        size = self._channel.read_size()
         if not size:
             self._pause()
         return size
