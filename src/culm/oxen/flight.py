@@ -70,6 +70,16 @@ class Flight:
         """Whether nothing has come back for three timeouts in a row."""
         return self._backoff >= _BAD_WAY
 
+    @property
+    def is_stuck_on_datagrams(self) -> bool:
+        """Whether that is so, and only messages are under way for which no other one waits."""
+        return self.is_stuck and all(item.stream is None for item in self.under_way.values())
+
+    @property
+    def holds_datagrams(self) -> bool:
+        """Whether plain datagrams lack their acknowledgement."""
+        return any(item.number and item.stream is None for item in self)
+
     def silence(self, now: float) -> float:
         """Seconds without any acknowledgement until `now`; 0 unless a message has timed out."""
         return now - self._silent_since if self._backoff and len(self) else 0.0
@@ -276,7 +286,7 @@ class Flight:
         """
         rest = sorted(self, key=lambda item: item.first)
         first = [item for item in rest if item.is_next]
-        if first:
+        if first and self.holds_datagrams:
             rest.insert(0, rest.pop(rest.index(first[self._backoff % len(first)])))
         return rest
 

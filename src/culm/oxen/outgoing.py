@@ -284,7 +284,7 @@ class Outgoing:
         if self.resting:
             self._wake(now)
         room = flight.room
-        if room > 0 or flight.is_stuck:
+        if room > 0 or flight.is_stuck_on_datagrams:
             fresh = self._take(room)
             for item in fresh:
                 flight.dispatch(item, now)
@@ -311,10 +311,10 @@ class Outgoing:
             self._turn = not self._turn
             for stream in (broadcast, one) if self._turn else (one, broadcast):
                 stream.take_into(fresh, room)
-        if self.flight.is_stuck:  # perhaps on datagrams too large for the path
+        if self.flight.is_stuck_on_datagrams:
             one.take_next(fresh)
             broadcast.take_next(fresh)
-        if self._last_word is not None and not (fresh or self._owes_messages):
+        if self._last_word is not None and not (fresh or self.flight.holds_datagrams):
             fresh.append(self._last_word)
             self._last_word = None
         return fresh
@@ -446,8 +446,3 @@ class Outgoing:
         """Go on after one-to-one number `one`, while there are no one-to-one messages."""
         self._start = self._start._replace(one=one)
         self.one.restart(one)
-
-    @property
-    def _owes_messages(self) -> bool:
-        """Whether plain datagrams or lost messages still lack their acknowledgement."""
-        return any(item.number and item.stream is None for item in self.flight)
