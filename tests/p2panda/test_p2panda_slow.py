@@ -11,6 +11,7 @@ from test_p2panda_again import Line
 from culm.effects import Effect
 from culm.machine import Closed
 from culm.p2panda import Mode, SessionEnded
+from culm.p2panda import line as movement
 
 
 class SlowLine(Line):
@@ -86,3 +87,11 @@ def test_stores_that_take_longer_than_an_answer_may(
     line.work(10_000)
     assert line.equal
     assert line.told(Closed) == []
+
+
+def test_what_has_waited_behind_others_is_judged_from_when_it_left():
+    line = movement.Line()
+    for number in range(10):
+        line.look(10.0 * number, 1024 * (number + 1), is_busy=True)
+    line.look(100.0, 1024 * 11, is_busy=False)
+    assert line.still_since(0.0, 0) == 100.0
