@@ -728,6 +728,8 @@ class Simulation:
             for time, event in host.events:
                 lost = time > begin and isinstance(event, PeerUnreachable)
                 assert not (lost and event.peer in living), (host.address, event)
+        # What was repeated until a moment ago may have had two of them start anew.
+        assert network.run(network.clock.now + JOIN_BOUND_S, done=self._every(0.25))
 
     def _is_told(self, deliveries: list[Delivery]) -> bool:
         """Whether the fate of all messages with these deliveries is known to their users."""
