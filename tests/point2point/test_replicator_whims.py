@@ -22,39 +22,29 @@ def go(seed: int) -> None:
         raise
 
 
-@pytest.mark.parametrize("seed", seeds("REPLICATOR_WHIMS", 6, long=20_000))
+@pytest.mark.parametrize("seed", seeds("REPLICATOR_WHIMS", 4, long=20_000))
 def test_after_all_whims_everything_that_is_promised_holds(seed: int) -> None:
     go(seed)
 
 
-@pytest.mark.parametrize("seed", [37, 101, 165])
+@pytest.mark.parametrize("seed", [37, 101])
 def test_a_log_that_was_refused_and_had_to_make_way_is_not_proposed_for_ever(seed: int) -> None:
     """But one that has ended is: a peer that forgot it asks for its place."""
     go(seed)
 
 
-@pytest.mark.parametrize("seed", [112, 132, 464])
+@pytest.mark.parametrize("seed", [112, 464])
 def test_two_that_ask_each_other_for_entries_to_come_wait_for_them(seed: int) -> None:
     go(seed)
 
 
-@pytest.mark.parametrize("seed", [189, 251])
+@pytest.mark.parametrize("seed", [189])
 def test_a_range_does_not_wait_for_a_payload_that_never_comes(seed: int) -> None:
     go(seed)
 
 
-@pytest.mark.parametrize("seed", [336, 525])
+@pytest.mark.parametrize("seed", [336])
 def test_what_is_answered_late_is_not_withdrawn_for_ever(seed: int) -> None:
-    go(seed)
-
-
-@pytest.mark.parametrize("seed", [374])
-def test_what_had_no_credit_gets_some_when_nothing_comes_of_other_requests(seed: int) -> None:
-    go(seed)
-
-
-@pytest.mark.parametrize("seed", [373])
-def test_a_fork_is_looked_for_though_the_log_had_to_make_way(seed: int) -> None:
     go(seed)
 
 
@@ -63,8 +53,8 @@ def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed:
     go(seed)
 
 
-@pytest.mark.parametrize("seed", [1053])
-def test_who_asks_for_payloads_to_come_does_not_show_that_the_entries_before_are_there(
-    seed: int,
-) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [132, 165, 251, 373, 374, 525, 1053])
+def test_worlds_in_which_something_was_wrong_once(seed: int) -> None:
+    """A probe lost with its place, credit that came of nothing, payloads taken for an offer."""
     go(seed)
