@@ -83,14 +83,15 @@ def run(joined: JoinedMachines, is_done: Callable[[], bool], step_s: float = 10.
 
 
 def pumped(*pumps: Pump[Any], is_done: Callable[[], bool], rate: int) -> float:
-    """Run two pumps over a line of `rate` bytes/s until it is done; returns the time.
+    """Run two pumps over a line of `rate` bytes/s until it is done; returns the seconds.
 
     As with asyncio, a piece counts as sent when the last of it has left.
     """
     for pump in pumps:
         pump.connection_made(0.0)
     on_way = [b"", b""]
-    for now in map(float, range(1, int(LONG_S))):
+    rate //= 20
+    for now in (tick / 20 for tick in range(1, 20 * int(LONG_S))):
         for number, (pump, peer) in enumerate((pumps, pumps[::-1])):
             rest = on_way[number] or bytes(pump.outgoing)
             on_way[number] = rest[rate:]
@@ -118,15 +119,18 @@ def large_operation() -> tuple[OperationStore, OperationStore]:
     return here, there
 
 
-def test_point2point_under_pumps() -> None:
+@pytest.mark.parametrize("rate", [100, 500, 1000])
+def test_point2point_under_pumps(rate: int) -> None:
     here, there = large_entry()
     keep = Interest(live=True, accept_new_logs=True)
     one = Pump(Replicator(role=Role.PROACTIVE, interest=keep), perform=here.perform)
     other = Pump(Replicator(role=Role.REACTIVE, interest=keep), perform=there.perform)
-    assert pumped(one, other, is_done=lambda: contents(here) == contents(there), rate=100) > 700
+    seconds = pumped(one, other, is_done=lambda: contents(here) == contents(there), rate=rate)
+    assert seconds > 70_000 / rate
 
 
-def test_p2panda_under_pumps() -> None:
+@pytest.mark.parametrize("rate", [100, 500, 1000])
+def test_p2panda_under_pumps(rate: int) -> None:
     here, there = large_operation()
     one = OperationReplicator(local_peer=b"a", remote_peer=b"b")
     other = OperationReplicator(local_peer=b"b", remote_peer=b"a")

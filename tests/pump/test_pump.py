@@ -97,22 +97,25 @@ def test_pieces_are_as_large_as_what_leaves_within_a_second() -> None:
     pump, _ = pumped(machine)
     pump.call(0.0, machine.say, bytes(1 << 20))
     sizes, now = [], 0.0
-    for seconds in [0.75] * 4 + [1.0] * 8 + [0.0] * 8:
+    for seconds in [0.75] * 4 + [2.0] * 8 + [0.0] * 8:
         now += seconds
         sizes.append(len(pump.outgoing))
         pump.sent(sizes[-1], now)
-    kib = [8, 16, 32, 64, 64, 32, 16, 8, 4, 2, 1, 1, 1, 2, 4, 8, 16, 32, 64, 64]
+    kib = [64, 64, 64, 64, 64, 32, 16, 8, 4, 2, 1, 1, 1, 2, 4, 8, 16, 32, 64, 64]
     assert sizes == [each << 10 for each in kib]
 
 
-def test_a_small_piece_says_little_of_the_line() -> None:
+@pytest.mark.parametrize(("seconds", "size"), [(0.0, 1 << 16), (0.04, 1 << 16), (0.1, 1 << 10)])
+def test_small_pieces_say_little_of_a_fast_line_and_enough_of_a_slow_one(
+    seconds: float, size: int
+) -> None:
     machine = Lines(line_max=1 << 20)
     pump, _ = pumped(machine)
-    for _ in range(9):
-        pump.call(0.0, machine.say, b"hello")
-        pump.sent(len(pump.outgoing), 0.0)
-    pump.call(0.0, machine.say, bytes(1 << 20))
-    assert len(pump.outgoing) == 1 << 13
+    for number in range(9):
+        pump.call(float(number), machine.say, b"hello")
+        pump.sent(len(pump.outgoing), number + seconds)
+    pump.call(9.0, machine.say, bytes(1 << 20))
+    assert len(pump.outgoing) == size
 
 
 @pytest.mark.parametrize("size", [-1, 101])

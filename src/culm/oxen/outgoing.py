@@ -258,7 +258,7 @@ class Outgoing:
         if late:
             size = min(len(item.d) for item in late)  # type: ignore[arg-type]
             large = [item for item in self._waiting if len(item.d) >= size]  # type: ignore[arg-type]
-            self._waiting = deque(item for item in self._waiting if item not in large)
+            self._waiting = deque(item for item in self._waiting if len(item.d) < size)  # type: ignore[arg-type]
             self._size -= sum(map(self.flight.forget, late)) + len(large)
             late += large
         return [item.number for item in late]

@@ -43,9 +43,8 @@ class _End(Enum):
     ABORTED = auto()
 
 
-_PIECE_SIZE = 1 << 13  # bytes of the first piece
 _PIECE_SIZE_MIN = 1 << 10
-_PIECE_S = 1.0  # seconds in which a piece should leave
+_PIECE_S_MIN = 0.05  # seconds of a piece that tells of the line, and not of the machine
 _DONE = (ConnectionState.HUNG_UP, ConnectionState.CUT_OFF)
 _NOTHING = memoryview(b"")
 
@@ -91,8 +90,7 @@ class Channel:
         self.bytes_sent = 0
         self.reads = self.writes = Half.OPEN
         self._end = _End.NONE
-        self._piece_size_max = piece_size_max
-        self._piece_size = min(_PIECE_SIZE, piece_size_max)
+        self._piece_size = self._piece_size_max = piece_size_max
         self._taken, self._taken_at = 0, 0.0  # the size of the piece as it was taken
         self._half_close = half_close
 
@@ -146,7 +144,7 @@ class Channel:
     def fill(self, now: float) -> bool:
         """Take a piece if there is room for it; returns whether there was one.
 
-        It is smaller where the one before took long: the machine learns only between pieces that
+        It has what a slow line carries in a second: the machine learns only between pieces that
         its bytes leave, and can put nothing important before the rest of one.  Once the peer takes
         no more, pieces are dropped until the machine has ended, which may not happen before its
         output is gone.
@@ -168,10 +166,12 @@ class Channel:
             self.outgoing = self._piece
         self.bytes_sent += size
         if size and not self._piece:
-            slow = now - self._taken_at >= _PIECE_S
-            if slow or self._taken * 2 > self._piece_size:
-                wanted = max(_PIECE_SIZE_MIN, self._taken // 2) if slow else self._piece_size * 2
+            taken, seconds = self._taken, now - self._taken_at
+            if seconds >= _PIECE_S_MIN and seconds * self._piece_size > taken:
+                wanted = max(_PIECE_SIZE_MIN, int(taken / seconds))
                 self._piece_size = min(wanted, self._piece_size_max)
+            elif taken * 2 > self._piece_size:
+                self._piece_size = min(self._piece_size * 2, self._piece_size_max)
 
     def end_reads(self) -> None:
         """The peer sends no more."""

@@ -17,8 +17,7 @@ class Limits:
     piece_size_max
         Bytes taken from a machine, or from a link, and not yet by its peer; also the most that
         `StreamPump.read_size` asks for.  The machine cannot put anything before a piece that has
-        been taken, so the first ones are smaller, as are those on a line that took more than a
-        second for one: 1 KiB at least.
+        been taken, so on a slow line pieces have what leaves in a second: 1 KiB at least.
     steps_max
         Steps of a machine in a row, after which the pump lets others go first: it is due again
         at once.

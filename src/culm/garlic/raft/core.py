@@ -148,11 +148,9 @@ class Raft:
             peers, joiner = leadership.replicator.peers, leadership.joiner
             return peers if joiner is None or joiner in peers else (*peers, joiner)
         if self._closed or engine.elector.role not in _ASKING:
-            leader = self._shared.leader
-            if leader is None or not engine.asks:
-                return ()
+            leader = self._shared.leader if engine.asks else None
             # A joiner may hear its leader before it knows the leader's endpoint.
-            return () if self.find_server(leader) is None else (leader,)
+            return () if leader is None or self.find_server(leader) is None else (leader,)
         return sorted(self._shared.journal.membership.voters - {self.server_id})
 
     @property
