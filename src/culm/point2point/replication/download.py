@@ -126,6 +126,7 @@ class _Batches:
         """The batch must not be stored, or only marks the turn of a payload."""
         self._work.release(batch.size)
         batch.place.fill()
+        self._inputs.put(self._log, steps.Happening.APPENDED)
         if batch.staging is None or batch.staging.done:
             self._inputs.put(self._log, steps.Happening.WRITE_ENDED)
             return
@@ -156,6 +157,7 @@ class _Batches:
                 batch.staging.begun(needed=False)
         else:
             self._appended(batch.news, batch.place, batch.staging)
+        self._inputs.put(self._log, steps.Happening.APPENDED)
         if batch.staging is None:
             self._inputs.put(self._log, steps.Happening.WRITE_ENDED)
         self.flush()

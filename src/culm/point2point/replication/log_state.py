@@ -105,6 +105,7 @@ class LogState:
     payload_due: bool = False  # of the entry at the head: it is on its way into the store
     withheld: int = 0  # the entry of whose payload the peer has only the part that has come
     writing: int = 0  # batches that have come and are not in the store
+    appending: int = 0  # those of them that do not only wait for a payload
     questions: int = 0  # to the store that it has not answered
     looking: tuple[steps.Question, ...] = ()  # that go on when it tells the state of the log,
     later: tuple[steps.Question, ...] = ()  # and the next time

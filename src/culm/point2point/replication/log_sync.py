@@ -181,6 +181,11 @@ class LogSync(LogState):
         match happening:
             case steps.Happening.WRITE_BEGUN:
                 self.writing += 1
+                self.appending += 1
+            case steps.Happening.APPENDED:
+                self.appending -= 1
+                if not self.appending:
+                    self._propose_wanted()
             case steps.Happening.WRITE_ENDED:
                 self.writing -= 1
                 if not self.writing:

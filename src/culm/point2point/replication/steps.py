@@ -199,7 +199,8 @@ class Happening(Enum):
     QUEUED = "there is no credit for a proposal of ours yet"
     WITHDRAWN = "it makes way for another, as it only waits (`LogSync.only_waits`)"
     WRITE_BEGUN = "entries are on their way into the store"
-    WRITE_ENDED = "they are there, or will not be"
+    APPENDED = "they are there, or will not be; the payload of the last may come"
+    WRITE_ENDED = "nor does that"
 
 
 class Wanted(NamedTuple):
