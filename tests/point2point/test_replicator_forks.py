@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ from replicator_support import (
     FETCH,
     KEEP,
     SERVE,
+    SMALL,
     Node,
     World,
     check_store,
@@ -399,6 +401,21 @@ def test_a_fork_for_which_there_was_no_room_is_told_when_there_is_some() -> None
         peer.data(marker(request_id))
         peer.control(grant(1))
     assert cancel(7, 135, proof_bytes(9)) in peer.control_seen
+
+
+def test_a_fork_told_of_a_log_without_a_place_is_kept_and_not_told_back() -> None:
+    peer = RawPeer(news_of((5, 6), log_id=7), limits=replace(SMALL, logs_max=1))
+    peer.control(propose(0, 9, log=LOG, end=(9, 9), hash=TRUNK[7].entry.hash()))
+    peer.control(cancel(0, 135, proof_bytes(9)))
+    peer.data(marker(0))
+    assert {event.log for event in peer.of(LogRefused)} == {LOG}
+    assert peer.store.fork(LOG) is None
+    peer.control(cancel(1, 128))  # the other log has nothing more to do
+    peer.data(marker(1))
+    proof = peer.store.fork(LOG)
+    assert proof is not None
+    assert proof.seqnum == 9
+    assert proof_bytes(9) not in peer.control_seen
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def decide(purpose: Purpose, log: LogState) -> Plan | None:
     """The proposal to make now for that purpose."""
     if log.ours[purpose].stage is not Stage.IDLE or not log.loaded:
         return None
-    # Entries still on their way into the store would be fetched again, and a payload may never come.
+    # Entries on their way into the store would be fetched again; a payload may never come.
     if log.appending if purpose is Purpose.RANGE else log.writing:
         return None
     return wish(purpose, log)

@@ -110,6 +110,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         # Others that are over, as they only told of its entries or of a fork, or as there was no
         # place when it was quiet.
         self._told_of: OrderedDict[LogKey, events.Proposed] = OrderedDict()
+        self._proofs: dict[LogKey, events.Cancelled] = {}  # forks that the peer has told of some
         # Logs of ours that wait for a place, because they have grown or have made way for the
         # peer's, and our wishes for their next entries.
         self._again: OrderedDict[LogKey, Want | None] = OrderedDict()
@@ -278,9 +279,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def _want_again(self, log: LogKey) -> None:
         """It has a place: nothing of it waits for one any more."""
-        told = self._told_of.pop(log, None)
+        told, forked = self._told_of.pop(log, None), self._proofs.pop(log, None)
         if told is not None:
             self._logs.tell(log, Offered(told.proposal, None))
+        if forked is not None:  # else we would tell the peer of it, which has as little room
+            self._logs.tell(log, forked)
         if log in self._again:
             for want in (self._again.pop(log), *self.logs[log].resting):
                 if want is not None:
@@ -362,6 +365,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 newcomer = self._newcomers.pop(request_id)
                 if event.cancel.reason in _TOLD_ONCE:
                     self._remember(newcomer)
+                if event.cancel.proof is not None and newcomer.proposal.log in self._told_of:
+                    self._proofs[newcomer.proposal.log] = event
             case (
                 events.ProposalDropped(request_id=request_id)
                 | events.RequestEnded(request_id=request_id)
