@@ -94,8 +94,7 @@ class LogSync(LogState):
             case steps.Prepare(purpose, plan, None):
                 if result.head != self.head:
                     self._see(result)
-                if result.entry is not None and not result.entry.payload_complete:
-                    # It was never verified.
+                if result.entry is not None and not result.entry.payload_complete:  # not verified
                     self._ask(question._replace(links=result.hashes), result.entry)
                     return
                 if plan.action is steps.Action.RESUME:
@@ -180,12 +179,10 @@ class LogSync(LogState):
     def _happened(self, happening: steps.Happening) -> None:
         match happening:
             case steps.Happening.WRITE_BEGUN:
-                self.writing += 1
-                self.appending += 1
+                self.writing, self.appending = self.writing + 1, self.appending + 1
             case steps.Happening.APPENDED:
                 self.appending -= 1
-                if not self.appending:
-                    self._propose_wanted()
+                self._propose_wanted()
             case steps.Happening.WRITE_ENDED:
                 self.writing -= 1
                 if not self.writing:
@@ -548,15 +545,13 @@ class LogSync(LogState):
             case Answer.REFUSE:
                 self._cancel(request, CancelReason.DO_NOT_RETRY)
             case _:
-                upper_certpool = request.send_cursor.range.upper_certpool
-                last = decisions.last_before_fork(self, upper_certpool)
-                if last is not None:
+                pool = request.send_cursor.range.upper_certpool
+                if (last := decisions.last_before_fork(self, pool)) is not None:
                     self._do(steps.Shorten(request, last))
 
     def _compare_links(self, proof: ForkProof, ours: Mapping[int, bytes]) -> None:
         other = [seqnum for seqnum, link in proof.links if ours.get(seqnum, link) != link]
-        if other:
-            self.probe = min(other)
+        self.probe = min(other, default=self.probe)
         self._propose_wanted()
 
     def _contradicted(self, found: steps.Contradicted) -> None:
