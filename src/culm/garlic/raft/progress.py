@@ -164,8 +164,13 @@ class Progress:
         self._go_on(ProgressState.PROBE, next_index)
 
     def _go_on(self, state: ProgressState, next_index: int) -> None:
-        self.state, self.next_index, self.begun = state, next_index, max(self.begun, self.sent)
+        self.state, self.next_index = state, next_index
+        self._begin()
         self.in_flight.clear()
+
+    def _begin(self) -> None:
+        """From now on earlier requests are about something else."""
+        self.begun = max(self.begun, self.sent)
 
     def has(self, latest: Snapshot) -> int:
         """The index up to which the peer needs no entries: it has them, or gets a snapshot."""
@@ -200,7 +205,8 @@ class Progress:
 
     def send_snapshot(self, snapshot: Snapshot) -> None:
         self.state = ProgressState.SNAPSHOT
-        self.snapshot, self.offset, self.begun = snapshot, 0, max(self.begun, self.sent)
+        self.snapshot, self.offset = snapshot, 0
+        self._begin()
         self.in_flight.clear()
 
     def want_chunk(self) -> None:
@@ -235,7 +241,8 @@ class Progress:
         self.waiting = self.snapshot == latest
         if not self.waiting:
             self.replaced = min(self.replaced + 1, _DOUBLED_MAX)
-        self.snapshot, self.offset, self.begun = None, 0, self.sent
+        self.snapshot, self.offset = None, 0
+        self._begin()
 
     def sent_chunk(self, end: int, done: bool) -> None:
         """A chunk up to `end` is on its way; `done`: it is the last one."""
