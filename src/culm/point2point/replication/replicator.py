@@ -265,7 +265,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                     del self._newcomers[event.request_id]
                     self._consider(event)
         while self._told_of and not self._newcomers and self._logs.free():
-            self._consider(self._told_of.popitem(last=False)[1])
+            log, event = self._told_of.popitem(last=False)
+            self._consider(event)
+            self._proofs.pop(log, None)  # it has been told with the place, or nobody wants the log
         while self._again and not self._newcomers and self._logs.free():
             log, want = next(iter(self._again.items()))
             if log in self.logs:  # it has not made way yet
