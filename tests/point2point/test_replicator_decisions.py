@@ -199,12 +199,13 @@ def test_nothing_is_proposed_beside_something_or_before_the_store_is_known() -> 
             ours=(Ours(stage),),
             loaded=(False, True),
             writing=(0, 1),
+            appending=(0, 1),
             ranges=((), (Want(),)),
             fork=(None, 3),
         ):
             plan = decide(purpose, log)
-            free = not log.writing or purpose is Purpose.RANGE
-            if stage is Stage.IDLE and log.loaded and free:
+            awaited = log.appending if purpose is Purpose.RANGE else log.writing
+            if stage is Stage.IDLE and log.loaded and not awaited:
                 assert plan == wish(purpose, log)
             else:
                 assert plan is None
