@@ -411,11 +411,13 @@ class Simulation:
         self._timing = SUSPICION if suspicion else TIMING
         self._steps = dict.fromkeys(self.names, 0)  # in the key's replacement
         self._limits = dict.fromkeys(self.names, LIMITS)
+        self._windows_differ = False
         if pieces:
             self._limits = {
                 sid: rng.choice([rng.choice(PIECES)] * 3 + [NO_PIECES]) for sid in self.names
             }
             if kinds.random() < 0.25:  # windows should be the same, but need not be
+                self._windows_differ = True
                 for sid, limits in self._limits.items():
                     self._limits[sid] = replace(limits, window_max=kinds.choice([1, 2, 8]))
         self._liars = liars
@@ -553,6 +555,8 @@ class Simulation:
             self._grow()
             self._suffer()
             self._large = 0.0
+            if self._windows_differ:
+                self._fill_queues()
             self._recover()
             if self._rumours:
                 self._hear_rumours()
@@ -669,6 +673,14 @@ class Simulation:
             | {sid: "unknown" for sid in living if sid not in {host.address, *host.machine.peers()}}
             for host in self.running()
         }
+
+    def _fill_queues(self) -> None:
+        """Much is left to be said at the end of bad weather, whose round trips were long."""
+        for host in self.running():
+            to = self.correspondent(host.address)  # type: ignore[arg-type]
+            while to is not None and host.machine.state in (State.JOINING, State.ACTIVE):
+                if not self.send(host, Delivery.IN_ORDER, to):
+                    break
 
     def _hear_rumours(self) -> None:
         """A node is gone, and others are told that it is heard; after a while it is back."""

@@ -175,6 +175,24 @@ def test_times_are_doubled_while_messages_are_sent_again_unless_that_is_in_vain(
     assert trip.probe > probe
 
 
+def test_a_path_that_has_become_faster_is_measured_although_nothing_passes_at_once() -> None:
+    """The shortest round trip is that of the former path, so each answer seems to come too soon."""
+    way, waits = flight(), []
+    item, now = send(way, 0.0), 0.0
+    for _ in range(8):
+        deadline = way.next_deadline()
+        assert deadline is not None
+        waits.append(deadline - now)
+        now = deadline
+        assert way.look(now) == [item]
+        another = send(way, now)
+        now += 0.01
+        way.acknowledge(item.id, now)
+        item = another
+    assert waits[5] > 4.0
+    assert waits[6:] == pytest.approx([0.02, 0.02])
+
+
 def test_three_later_acknowledgements_mean_that_it_is_lost() -> None:
     way = flight()
     items = [send(way, index / 1000) for index in range(5)]

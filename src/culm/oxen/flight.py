@@ -193,7 +193,7 @@ class Flight:
             found = now - item.sent < self._round_trip.least  # answers the previous transmission
             if found:
                 self._round_trip.late(now - item.before)
-            elif not self._backoff:
+            if not self._backoff:
                 self._round_trip.answer(item.sent, now)
         if found:
             if self._window.found():  # the rest of what timed out too soon is on its way as well

@@ -105,7 +105,8 @@ class RoundTrip:
         After so many doublings it is a sample: had the answer been to an earlier transmission, it
         would have come before.  Then the peer refuses first transmissions, and doubling is no help.
         """
-        if self._doublings >= _DOUBLINGS and sent >= self._doubled:
+        if self._doublings >= _DOUBLINGS and sent >= self._doubled and self.smoothed:
+            self.smoothed = None  # the path has changed, as RFC 6298 has it
             self.sample(now - sent, now)
             self._doublings = -_DOUBLING_PAUSE
 
@@ -130,7 +131,7 @@ class RoundTrip:
         if seconds > self._longest:
             self._longest = seconds
         self._samples += 1
-        self._doublings = 0
+        self._doublings = min(0, self._doublings)
         if self.smoothed is None:
             self.smoothed = seconds
             self._variation = seconds / 2
