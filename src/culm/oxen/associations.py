@@ -277,7 +277,7 @@ class Associations:
                 self._seeds.asked(sid)
                 self._links.trust(sid)
                 peer = self._add(sid, trusted=True)
-                peer.ask_again(now - self._timing.give_up_s)
+                peer.wait_anew(now - self._timing.give_up_s)
                 self.courier.synchronize(peer)
 
     def forget(self, sid: bytes) -> None:

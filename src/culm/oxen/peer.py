@@ -131,13 +131,9 @@ class Peer:
             self.since = now
         self.wanted = True
 
-    def ask_again(self, since: float) -> None:
-        """Note that it is asked once more, with a time to answer that counts from `since`."""
+    def wait_anew(self, since: float) -> None:
+        """Let its time to join count from `since`: it was asked again, or has our numbers."""
         self.since = since
-
-    def heard(self, now: float) -> None:
-        """Restart its time to join: it has our present numbers, and counts us as a peer."""
-        self.since = now
 
     def synchronize(self, incoming: Incoming) -> None:
         """Take over its numbers, after which its messages in order count."""

@@ -262,7 +262,7 @@ class Reception:
         if not taken or outgoing.excess_of(known):  # again: our numbers may have changed
             return False
         if peer.state is _SYNCHRONIZING:  # the peer waits for us anew from now on
-            peer.heard(self._clock.unix)
+            peer.wait_anew(self._clock.unix)
         return True
 
     def _follow(self, peer: Peer, message: Synchronize, size: int) -> bool:
