@@ -183,7 +183,8 @@ class Reception:
     def _never_comes(self, peer: Peer, id: int) -> bool:
         """Whether `peer` says, by acknowledging `id`, that it never sends the missing ones."""
         incoming = peer.incoming
-        return peer.state is _JOINED and incoming is not None and peer.waits.is_vain(incoming, id)
+        waits = peer.state is _JOINED and not self._associations.leaving  # which ends what comes
+        return waits and incoming is not None and peer.waits.is_vain(incoming, id)
 
     def _receive_datagram(self, peer: Peer, message: Datagram, _size: int) -> bool:
         if peer.state not in _TALKING:
