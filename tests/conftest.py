@@ -28,8 +28,8 @@ _COMMON = settings(
     deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=60
 )
 settings.register_profile("default", _COMMON)
-settings.register_profile("ci", _COMMON, derandomize=True, max_examples=5)
-settings.register_profile("brief", settings.get_profile("ci"), max_examples=4)
+settings.register_profile("ci", _COMMON, derandomize=True, max_examples=4)
+settings.register_profile("brief", settings.get_profile("ci"), max_examples=2)
 settings.register_profile("long", _COMMON, max_examples=10_000)
 # To find out how a machine is broken; the first fault found is enough.
 settings.register_profile(
