@@ -48,6 +48,11 @@ def test_what_is_answered_late_is_not_withdrawn_for_ever(seed: int) -> None:
     go(seed)
 
 
+@pytest.mark.parametrize("seed", [1157])
+def test_logs_that_got_no_place_wait_for_one_without_the_logs_that_are_in_step(seed: int) -> None:
+    go(seed)
+
+
 @pytest.mark.parametrize("seed", [730])
 def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed: int) -> None:
     go(seed)

@@ -460,6 +460,12 @@ class LogState:
         self._ask(proof, AddFork, proof=proof)
         return True
 
+    def _is_shown(self, proof: ForkProof) -> None:
+        """The peer shows a fork."""
+        self._peer_knows(proof)
+        if not self._add_fork(proof):
+            self._look_before(proof)  # the peer may have another log before it
+
     def _look_before(self, proof: ForkProof) -> None:
         """The fork begins earlier if one of its branches is not the one that we have."""
         seqnums = tuple(seqnum for seqnum, _ in proof.links)

@@ -319,9 +319,7 @@ class LogSync(LogState):
     def _cancelled(self, event: Cancelled) -> None:
         cancel, reason = event.cancel, event.cancel.reason
         if cancel.proof is not None:
-            self._peer_knows(cancel.proof)
-            if not self._add_fork(cancel.proof):
-                self._look_before(cancel.proof)  # the peer may have another log before it
+            self._is_shown(cancel.proof)
         if event.request_id in self.rested and reason is not CancelReason.CONFIRM:
             # Both have ended it at once: the peer has passed over our last pieces.
             self.told = decisions.start_of(self.under_way[event.request_id].proposal)
@@ -593,6 +591,7 @@ class LogSync(LogState):
         steps.Contradicted: _contradicted,
         steps.Missing: LogState._look,
         steps.Answered: _answered,
+        ForkProof: LogState._is_shown,
         Confirmed: _confirmed,
         Cancelled: _cancelled,
         ProposalDropped: _over,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from culm.bamboo.entry import LogKey, decode
+from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import StoredEntry
 from culm.bamboo.staging import read_beginning
 from culm.bamboo.verify import PayloadVerifier
@@ -19,7 +19,7 @@ from culm.point2point.connection import Connection, room_beside
 from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
 from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
-from culm.point2point.messages import NOTIFY, CancelReason
+from culm.point2point.messages import NOTIFY, CancelReason, Proposal
 from culm.point2point.replication import decisions, steps
 from culm.point2point.replication.download import Download, TransferContext
 from culm.point2point.replication.events import Want
@@ -31,7 +31,18 @@ from culm.point2point.states import State
 from culm.replication import Room, Turns
 
 _LOOKS_MAX: Final = 64  # at logs that might give up their places, in one go
-_REFUSED_MAX: Final = 1000  # logs without a place that are remembered as such
+_ABSENT_MAX: Final = 1000  # logs without a place of which something is remembered, or `logs_max`
+
+
+class Absent(NamedTuple):
+    """What is remembered of a log without a place."""
+
+    told: Proposal | None = None  # of the peer, and over: it has told of its entries
+    fork: ForkProof | None = None  # which the peer has shown
+    wants: tuple[Want, ...] = ()  # of ours: the next entries, and ranges that rest
+    # One side has refused the other's (else both would propose it for ever, by turns with others):
+    # what the peer has, and the entry to be compared.
+    refused: tuple[int | None, int | None] | None = None
 
 
 class Transfers:
@@ -186,8 +197,7 @@ class Logs:
     """Carries out the commands of each log (`LogSync`), and shares out places and credit.
 
     A log with nothing to do gives its place to another.  All that is forgotten with it can be found
-    out again: both sides had everything, or it is remembered elsewhere that it waits, or that one
-    of them has refused it.
+    out again, but for what is remembered (`Absent`); where there is no room for that, it stays.
 
     Credit for proposals is spent in the order of the wishes.  If there are more logs than
     requests, those without an end take turns: one for which both sides have everything ends, and is
@@ -210,24 +220,49 @@ class Logs:
         # Proposals that got no credit; of the same log others may have been turned away.
         self._crowded: OrderedDict[tuple[LogKey, Purpose], None] = OrderedDict()
         self._served: set[LogKey] = set()  # had some since the last time that others got none
-        # Ranges that rest, of logs without a place.
-        self._resting: dict[LogKey, tuple[Want, ...]] = {}
-        # Logs without a place of which one side has refused the other's: what the peer has of them,
-        # and the entry to be compared.
-        self._refused: OrderedDict[LogKey, tuple[int | None, int | None]] = OrderedDict()
+        self._absent: dict[LogKey, Absent] = {}
+        self.queue: OrderedDict[LogKey, bool] = OrderedDict()
+        """Logs that wait for a place, or for another one, and whether the user knows."""
         self._unsettled: dict[LogKey, None] = {}  # all that are so, and some that were
 
     # Places.
 
     def take_place(self, log: LogSync) -> None:
-        """Give a free place to a log; ranges of it that rest go on."""
-        if log.log in self._refused:
-            offered, probe = self._refused.pop(log.log)
-            log = replace(log, refused=True, offered=offered, probe=probe)
+        """Give a free place to a log, which goes on with what it has waited for."""
+        refused = self._absent.get(log.log, Absent()).refused
+        if refused is not None:
+            log = replace(log, refused=True, offered=refused[0], probe=refused[1])
         self.states[log.log] = log
         self.tell(log.log, steps.Happening.STARTED)
-        for want in self._resting.pop(log.log, ()):
-            self.tell(log.log, steps.Wanted(want))
+        self.go_on_with(log.log)
+
+    def go_on_with(self, log: LogKey) -> None:
+        """It has a place, or has not left it yet: nothing of it waits for one any more."""
+        told, fork, wants, _ = self._absent.pop(log, Absent())
+        self.queue.pop(log, None)
+        if told is not None:
+            self.tell(log, steps.Offered(told, None))
+        if fork is not None:  # else we would tell the peer of it, which has as little room
+            self.tell(log, fork)
+        for want in (*wants, *self.states[log].resting):
+            self.tell(log, steps.Wanted(want))
+
+    def wait(
+        self, log: LogKey, told: Proposal | None = None, fork: ForkProof | None = None
+    ) -> bool:
+        """Let it wait for a place, with what the peer has told; whether that can be remembered."""
+        known = self._absent.get(log, Absent())
+        if log not in self._absent and not self._remembers_more:
+            return False
+        if told is None or (known.told is not None and not steps.Offered(told, None).tells):
+            told = known.told
+        self._absent[log] = known._replace(told=told, fork=fork or known.fork)
+        self.queue[log] = told is not None or self.queue.get(log, False)
+        return True
+
+    @property
+    def _remembers_more(self) -> bool:
+        return len(self._absent) < max(self._count_max, _ABSENT_MAX)
 
     def free(self, wanted: int = 1) -> int:
         """The number of free places, up to `wanted`, after logs with nothing to do have made way.
@@ -240,31 +275,31 @@ class Logs:
             if found >= wanted:
                 break
             log, state = next(iter(states.items()))
-            if state.has_nothing_to_do:
+            leaves_nothing = not (state.resting or state.refused)
+            if state.has_nothing_to_do and (leaves_nothing or self._remembers_more):
                 self._leave(log)
                 found += 1
             else:
                 states.move_to_end(log)
         return min(found, wanted)
 
-    def withdraw(self, wanted: int) -> dict[LogKey, Want | None]:
-        """Have up to `wanted` logs make way that only wait for a place at the peer.
+    def withdraw(self, wanted: int) -> bool:
+        """Have logs make way that only wait for a place at the peer; returns whether some do.
 
-        Returns them, with our wishes for the next entries of each; they lose their places as soon
-        as the peer has answered.
+        `wanted`: as many, and as many more as are remembered because the peer has told of them.
+        They lose their places as soon as the peer has answered, and wait for others.
         """
-        hasty, states = self._hasty, list(self.states.items())
-        waiting = (each for each in states if each[1].only_waits(hasty=hasty))
-        withdrawn = {
-            log: state.want if state.follows else None for log, state in islice(waiting, wanted)
-        }
-        for log in withdrawn:
-            self.made_way = True
-            self.leaving.update(self.states[log].under_way)
+        wanted += sum(self._absent[log].told is not None for log in self.queue)
+        waiting = [log for log, each in self.states.items() if each.only_waits(hasty=self._hasty)]
+        for log in waiting[:wanted]:
+            state = self.states[log]
+            self._absent[log] = Absent(wants=(state.want,) if state.follows else ())
+            self.queue[log] = False
+            self.leaving.update(state.under_way)
             self.tell(log, steps.Happening.WITHDRAWN)
             if not self.states[log].under_way:  # that has to end first
                 self._leave(log)
-        return withdrawn
+        return bool(waiting and wanted)
 
     def be_patient(self) -> None:
         """The peer had room for a proposal that has been withdrawn: its answer was only late."""
@@ -272,12 +307,10 @@ class Logs:
 
     def _leave(self, log: LogKey) -> None:
         state = self.states.pop(log)
-        if state.resting:
-            self._resting[log] = state.resting
-        if state.refused and not state.ended:  # else they propose it for ever, by turns with others
-            self._refused[log] = state.offered, state.probe
-            if len(self._refused) > _REFUSED_MAX:
-                self._refused.popitem(last=False)
+        refused = (state.offered, state.probe) if state.refused and not state.ended else None
+        if state.resting or refused:
+            known = self._absent.get(log, Absent())
+            self._absent[log] = known._replace(wants=known.wants + state.resting, refused=refused)
         self._served.discard(log)
         for kept in (self._unsettled, self._deferred):
             kept.pop(log, None)

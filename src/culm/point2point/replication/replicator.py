@@ -13,6 +13,7 @@ from culm.bamboo.answers import is_of_family
 from culm.bamboo.effects import ReadLogs
 from culm.bamboo.entry import LogKey, check_log
 from culm.bamboo.errors import Reason
+from culm.bamboo.forks import ForkProof
 from culm.bymux import Role
 from culm.effects import StoreWork
 from culm.machine import Closed, Event, Ticket, check_time
@@ -107,13 +108,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         # Open proposals of the peer whose logs wait for a place, by their requests
         self._newcomers: OrderedDict[int, events.Proposed] = OrderedDict()
         self._has_placed = False  # a log has got a place since they were looked through
-        # Others that are over, as they only told of its entries or of a fork, or as there was no
-        # place when it was quiet.
-        self._told_of: OrderedDict[LogKey, events.Proposed] = OrderedDict()
-        self._proofs: dict[LogKey, events.Cancelled] = {}  # forks that the peer has told of some
-        # Logs of ours that wait for a place, because they have grown or have made way for the
-        # peer's, and our wishes for their next entries.
-        self._again: OrderedDict[LogKey, Want | None] = OrderedDict()
         self._withdraws = role is Role.REACTIVE  # of two that wait for each other, one has to
         # The logs of the store that are read as soon as there is a place for the next.
         self._unread: _Unread | None = None
@@ -164,9 +158,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if log in self.logs or self._logs.free():
             self._keep(log)
             self._logs.tell(log, Happening.CHANGED)
-        elif len(self._again) < self._limits.logs_max:  # let it wait for a place
-            self._again.setdefault(log, None)
-        else:
+        elif not self._logs.wait(log):
             self._refuse(log)
             self._put_off(_Unread(None, told=True))
 
@@ -251,8 +243,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     @property
     def _without_place(self) -> int:
-        waiting = len(self._newcomers) + len(self._told_of) + len(self._again)
-        return waiting + (self._unread is not None)
+        return len(self._newcomers) + len(self._logs.queue) + (self._unread is not None)
 
     def _admit(self) -> None:
         """Give free places to logs that wait: the peer's, then ours."""
@@ -264,47 +255,31 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 if event.proposal.log in self.logs:  # its log has got one for another reason
                     del self._newcomers[event.request_id]
                     self._consider(event)
-        while self._told_of and not self._newcomers and self._logs.free():
-            log, event = self._told_of.popitem(last=False)
-            self._consider(event)
-            self._proofs.pop(log, None)  # it has been told with the place, or nobody wants the log
-        while self._again and not self._newcomers and self._logs.free():
-            log, want = next(iter(self._again.items()))
+        queue = self._logs.queue
+        while queue and not self._newcomers and self._logs.free():
+            log = next(iter(queue))
             if log in self.logs:  # it has not made way yet
-                self._want_again(log)
+                self._logs.go_on_with(log)
             else:
-                self._keep(log, only_stored=want is None)
+                self._keep(log, only_stored=True)
         unread = self._unread
-        if unread is not None and not (self._newcomers or self._again) and self._logs.free():
+        if unread is not None and not (self._newcomers or queue) and self._logs.free():
             self._unread = None
             self._read_logs(unread)
-
-    def _want_again(self, log: LogKey) -> None:
-        """It has a place: nothing of it waits for one any more."""
-        told, forked = self._told_of.pop(log, None), self._proofs.pop(log, None)
-        if told is not None:
-            self._logs.tell(log, Offered(told.proposal, None))
-        if forked is not None:  # else we would tell the peer of it, which has as little room
-            self._logs.tell(log, forked)
-        if log in self._again:
-            for want in (self._again.pop(log), *self.logs[log].resting):
-                if want is not None:
-                    self._logs.tell(log, Wanted(want))
 
     def _go_without(self) -> bool:
         """Expect no more room; returns whether that is news for a waiting proposal."""
         untold = self._unread is not None and not self._unread.told
-        news = bool(self._logs.wishes or self._newcomers or self._again or untold)
+        untold = untold or not all(self._logs.queue.values())
+        news = bool(self._logs.wishes or self._newcomers or untold)
         if news:
             self._logs.give_up()
         # Logs of the peer have the places of ours that only wait for a place there.  Both may have
         # nothing but such logs: then one has to let the other go first.
-        wanted = len(self._newcomers) + len(self._told_of)
-        withdrawn = self._logs.withdraw(wanted if self._withdraws else 0)
-        self._again.update(withdrawn)
+        withdrawn = self._withdraws and self._logs.withdraw(len(self._newcomers))
         if news and not withdrawn:
             self._turn_away()
-        return news or bool(withdrawn)
+        return news or withdrawn
 
     def _turn_away(self) -> None:
         """No place becomes free: the logs without one are refused."""
@@ -314,13 +289,12 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             if request is not None and request.state is RequestState.PROPOSED_BY_PEER:
                 request.cancel(CancelReason.RESOURCE_LIMIT)
                 self._remember(event)  # its log gets the next place, whichever that is
-        for log in self._again:
-            self._refuse(log)
-        if self._again:
-            self._again.clear()
-            self._put_off(_Unread(None, told=True))
-        elif self._unread is not None and not self._unread.told:
-            unread = self._unread
+        for log, told in self._logs.queue.items():
+            if not told:
+                self._refuse(log)
+                self._logs.queue[log] = True
+        unread = self._unread
+        if unread is not None and not unread.told:
             self._unread = unread._replace(told=True)  # once there is a place after all
             self._read_logs(unread, placeless=True)
 
@@ -366,9 +340,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             case events.Cancelled(request_id=request_id) if request_id in self._newcomers:
                 newcomer = self._newcomers.pop(request_id)
                 if event.cancel.reason in _TOLD_ONCE:
-                    self._remember(newcomer)
-                if event.cancel.proof is not None and newcomer.proposal.log in self._told_of:
-                    self._proofs[newcomer.proposal.log] = event
+                    self._remember(newcomer, event.cancel.proof)
             case (
                 events.ProposalDropped(request_id=request_id)
                 | events.RequestEnded(request_id=request_id)
@@ -467,7 +439,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 log, self._interest, family=self._family, only_stored=only_stored and not accepted
             )
         )
-        self._want_again(log)
         return True
 
     def _consider(self, event: events.Proposed) -> None:
@@ -494,12 +465,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         elif request is not None and request.state is RequestState.PROPOSED_BY_PEER:
             request.cancel(CancelReason.DO_NOT_RETRY)
 
-    def _remember(self, event: events.Proposed) -> None:
+    def _remember(self, event: events.Proposed, fork: ForkProof | None = None) -> None:
         """There is no place for its log, which gets one as soon as there is: it may be news."""
-        log = event.proposal.log
-        self._refuse(log)
-        if log in self._told_of or len(self._told_of) < self._limits.logs_max:
-            self._told_of[log] = event
+        self._refuse(event.proposal.log)
+        self._logs.wait(event.proposal.log, event.proposal, fork)
 
     def _request_of(self, event: events.Proposed) -> Request | None:
         """The request; ``None``: dropped or cancelled since, and the id perhaps used again."""

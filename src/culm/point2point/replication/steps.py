@@ -356,12 +356,13 @@ Input: TypeAlias = (
     | Contradicted
     | Missing
     | Answered
+    | ForkProof
     | Confirmed
     | Cancelled
     | ProposalDropped
     | RequestEnded
 )
-Question: TypeAlias = Input | Prepare | Compare | ForkProof
+Question: TypeAlias = Input | Prepare | Compare
 
 
 # Commands.
