@@ -77,7 +77,8 @@ class Least:
 
     def live(self, steps: int) -> Self:
         actions = [self.publish] * 2 + [self.dial] * 2 + [self.move] * 3
-        actions += [self.cut, self.kill, self.change, self.wait, self.invite, self.harm, self.harm]
+        actions += [self.cut, self.part, self.kill, self.change, self.wait]
+        actions += [self.invite, self.harm, self.harm]
         for _ in range(steps):
             self.rng.choice(actions)()
         return self
@@ -98,6 +99,13 @@ class Least:
     def cut(self) -> None:
         if self.links:
             self._cut(self.rng.choice(list(self.links)))
+
+    def part(self) -> None:
+        """A user says goodbye over one of its links, whatever is on its way."""
+        if self.links:
+            link = self.rng.choice(self.rng.choice(list(self.links.values())))
+            if not link.closed:
+                link.close()
 
     def kill(self) -> None:
         name = self.rng.choice(self.names)

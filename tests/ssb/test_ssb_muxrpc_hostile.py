@@ -226,6 +226,13 @@ class TestFloods:
         assert events(machine) == [CallEnded(number=96)]
         assert machine.state is State.OPEN
 
+    def test_after_our_goodbye_no_call_of_ours_counts_as_over(self) -> None:
+        machine = connection(unanswered_max=1)
+        for _ in range(3):
+            machine.make_call(["createHistoryStream"], CallType.SOURCE)
+        machine.close()
+        assert events(machine) == []
+
     def test_a_peer_that_takes_no_answers_is_not_read(self) -> None:
         machine = connection(answers_max=10)
         count = 0

@@ -181,7 +181,7 @@ class Connection(StreamBase[ConnectionEvent]):
         return Closed()
 
     def _step(self) -> ConnectionEvent | None:
-        if self._table.given_up:
+        if self._table.given_up and not self._closing:
             return CallEnded(number=self._table.given_up.popleft())
         while (header := peek_header(self._inbox)) is not None:
             if self._sender.answers and not (self._answers_room or self._eof or self._closing):
