@@ -179,6 +179,37 @@ def test_a_stranger_cannot_speak_for_a_voter() -> None:
     assert lab.core.state is State.PRE_CANDIDATE
 
 
+def test_a_vote_that_comes_while_others_are_asked_again_counts() -> None:
+    """A store that takes longer for a vote than an election timeout keeps nobody from leading."""
+    lab, requests = asking()
+    answer(lab, requests[0])
+    term = lab.core.term
+    assert lab.core.state is State.CANDIDATE
+    again = all_of(lab.wait(2.0), PreVoteRequest)
+    assert (lab.core.state, lab.core.term) == (State.PRE_CANDIDATE, term)
+    lab.vote(3, accepted=False)
+    assert lab.core.state is State.PRE_CANDIDATE
+    lab.vote(2)
+    assert (lab.core.state, lab.core.term) == (State.LEADER, term)
+    answer(lab, again[0])  # by then nobody needs it
+    assert (lab.core.state, lab.core.term) == (State.LEADER, term)
+
+
+def test_a_leader_that_has_stepped_down_needs_new_votes() -> None:
+    """Those of its term made it leader once; it may have told others entries since."""
+    lab, requests = asking()
+    answer(lab, requests[0])
+    lab.vote(2)
+    assert lab.core.state is State.LEADER
+    term = lab.core.term
+    lab.wait(2.5)  # nobody is heard
+    assert lab.core.state is State.FOLLOWER
+    lab.wait(2.0)
+    assert (lab.core.state, lab.core.term) == (State.PRE_CANDIDATE, term)
+    lab.vote(2)
+    assert (lab.core.state, lab.core.term) == (State.PRE_CANDIDATE, term)
+
+
 # Answering
 
 

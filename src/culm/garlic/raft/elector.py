@@ -31,7 +31,9 @@ class Elector:
         self._rng = rng
         self._pre_vote = pre_vote
         self._canvass = 0  # the last question; answers to earlier ones may be too old
-        self.votes: set[int] = set()  # of the candidacy, or of the question before it
+        self._promises: set[int] = set()  # answers to it
+        self.votes: set[int] = set()
+        self._stood = False  # whether `votes` are of our term, and still count
         self._heard_at = -math.inf  # when the leader was heard last
         self.role = State.FOLLOWER
         self.deadline = 0.0
@@ -103,13 +105,13 @@ class Elector:
             return True
         silent = self._ways.lacking(Extension.PRE_VOTE)
         asked = self.role is State.PRE_CANDIDATE
-        return self._is_quorum(self.votes | silent if asked else silent)
+        return self._is_quorum(self._promises | silent if asked else silent)
 
     def ask_first(self) -> None:
         """Become a pre-candidate: ask whether we could win.  The term stays (thesis, 9.6)."""
         shared, journal = self._shared, self._shared.journal
         self._canvass += 1
-        self.votes.clear()
+        self._promises.clear()
         if self.role is not State.PRE_CANDIDATE:
             self._take_role(State.PRE_CANDIDATE)
         shared.follow(None)
@@ -140,6 +142,7 @@ class Elector:
         journal = shared.journal
         journal.set_term(journal.term + 1, shared.server_id)
         self.votes.clear()
+        self._stood = True
         self._take_role(State.CANDIDATE)
         self._shared.follow(None)
         self.restart_timer()
@@ -161,6 +164,7 @@ class Elector:
 
     def _take_role(self, role: State) -> None:
         self.role = role
+        self._stood = self._stood and role in (State.CANDIDATE, State.PRE_CANDIDATE)
         self._shared.work.emit(RoleChanged(role=role, term=self._shared.journal.term))
 
     def on_vote_request(self, request: VoteRequest) -> bool:
@@ -200,7 +204,7 @@ class Elector:
 
     def on_pre_vote_response(self, response: PreVoteResponse) -> None:
         if response.accepted and response.sequence == self._canvass:
-            self.votes.add(response.source)
+            self._promises.add(response.source)
 
     def on_vote_response(self, response: VoteResponse) -> None:
         if response.accepted:
@@ -208,11 +212,11 @@ class Elector:
 
     @property
     def elected(self) -> bool:
-        """Whether a majority has voted for us; our own vote counts once it is durable."""
-        shared = self._shared
-        if self.role is not State.CANDIDATE or not shared.journal.saved:
-            return False
-        return self._is_quorum(self.votes)
+        """Whether a majority has voted for us; our own vote counts once it is durable.
+
+        Votes count until the term ends, also while we ask whether we could win in the next.
+        """
+        return self._stood and self._shared.journal.saved and self._is_quorum(self.votes)
 
     def _is_quorum(self, others: set[int]) -> bool:
         """Whether `others` and we are a majority together."""

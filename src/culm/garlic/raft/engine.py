@@ -36,7 +36,7 @@ _ALL = (State.FOLLOWER, State.PRE_CANDIDATE, State.CANDIDATE, State.LEADER)
 _NOT_LEADER = (State.FOLLOWER, State.PRE_CANDIDATE, State.CANDIDATE)
 _FOLLOWER = (State.FOLLOWER, State.PRE_CANDIDATE)
 _PRE_CANDIDATE = (State.PRE_CANDIDATE,)
-_CANDIDATE = (State.CANDIDATE,)
+_ASKING = (State.PRE_CANDIDATE, State.CANDIDATE)
 _LEADER = (State.LEADER,)
 
 # Requests whose refusal tells the end of our log (as JRaft's does); other refusals say 0.
@@ -255,11 +255,11 @@ class Engine:
                 self.forwards.settle()
             if elector.role is State.FOLLOWER:
                 return
-            if elector.role is State.PRE_CANDIDATE and elector.may_win:
-                elector.stand(transfer=False)
-            if elector.role is State.CANDIDATE and elector.elected:
+            if elector.elected:
                 elector.lead()
                 leadership = self.leadership = self._led_by_us()
+            elif elector.role is State.PRE_CANDIDATE and elector.may_win:
+                elector.stand(transfer=False)
         if leadership is not None:
             leadership.settle()
             if not self.shared.is_voter and leadership.is_dispensable():
@@ -459,7 +459,7 @@ class Engine:
         m.TransferRequest: Rule(_FOLLOWER, _from_leader),
         m.PreVoteRequest: Rule(_ALL, _on_pre_vote_request, of_peers=False),
         m.PreVoteResponse: Rule(_PRE_CANDIDATE, _on_pre_vote_response),
-        m.VoteResponse: Rule(_CANDIDATE, _on_vote_response),
+        m.VoteResponse: Rule(_ASKING, _on_vote_response),
         m.AppendResponse: Rule(_LEADER, _on_append_response),
         m.SnapshotResponse: Rule(_LEADER, _on_snapshot_response),
         m.JoinResponse: Rule(_LEADER, _on_change_response),
