@@ -6,7 +6,7 @@ Source of the latter: RFC 9000, section 8.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 
 from culm.oxen.messages import (
@@ -27,6 +27,7 @@ VICTIM = b"V"
 
 _MENTION = b"3:" + VICTIM
 _REPLAYS_MAX = 200
+_TENTH_MAX = 200  # datagrams from one node to another in a tenth of a second
 _SAVED_MAX = 400  # bytes that one source's hearsay may have paid for
 _KEPT_OF = 7  # every seventh sealed one
 _KEPT = re.compile(rb"1:m1:[st]")
@@ -79,6 +80,9 @@ class WatchedNetwork(Network):
     and have no proof: to them and about them a node sends at most three times the bytes in which it
     was told of them, in any name.
 
+    No node sends another one more datagrams than its window explains: otherwise two of them answer
+    each other without end, and where datagrams are doubled ever more of them.
+
     A sealed datagram counts once in the life of its receiver, and nowhere else.
 
     To a member that has fallen silent (`fall_silent`), a node that has long tried in vain, directly
@@ -107,6 +111,7 @@ class WatchedNetwork(Network):
         self._overhears = overhears
         self.numbers = Numbers()
         self._count = 0
+        self._tenth, self._in_tenth = 0, Counter[tuple[Hashable, Hashable]]()
         self.starts: list[tuple[Hashable, Hashable, bytes]] = []
         self._credit: dict[tuple[Hashable, Hashable], int] = defaultdict(int)
         self._rumours: dict[Hashable, int] = defaultdict(int)
@@ -177,6 +182,7 @@ class WatchedNetwork(Network):
         if self._overhears:
             self.numbers.overhear(parcel)
         self._count += 1
+        self._check_rate(source, destination)
         kept = self._count % _KEPT_OF == 0 if self._keys else bool(_KEPT.search(parcel))
         if kept and len(self.starts) < _REPLAYS_MAX:
             self.starts.append((source, destination, payload))
@@ -198,6 +204,13 @@ class WatchedNetwork(Network):
         passes = self.width is None or len(payload) <= self.width
         if passes and (source, destination) not in self.walls:
             super().send(source, destination, payload)
+
+    def _check_rate(self, source: Hashable, destination: Hashable) -> None:
+        if (tenth := int(10 * self.clock.now)) != self._tenth:
+            self._tenth = tenth
+            self._in_tenth.clear()
+        self._in_tenth[source, destination] += 1
+        assert self._in_tenth[source, destination] <= _TENTH_MAX, (source, destination)
 
     def _spend_hearsay(self, source: Hashable, payload: bytes) -> None:
         """Pay for a message to the silent one: from hearsay first, then from its own last words."""

@@ -281,6 +281,15 @@ def test_one_claim_alone_is_not_believed_however_long_the_peer_is_silent(table: 
     assert table.events() == []
 
 
+def test_claims_that_follow_each_other_at_once_are_answered_once(table: Table) -> None:
+    """One that lacks a place makes a new one of each question: the two would never be still."""
+    table.join(P, one=2**40)
+    table.said()
+    for number in range(50):
+        table.tell_message(P, Synchronize(2**41, 2**50 + number * 2 * RESTART_GAP))
+    assert len(table.bodies(MessageData, P)) == 1
+
+
 def test_a_claim_with_new_numbers_of_the_same_life_repeats_it(table: Table) -> None:
     """A peer that gets no answer from us forgets us, and begins again with others."""
     table.join(P, one=2**40)

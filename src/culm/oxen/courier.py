@@ -54,11 +54,17 @@ class Courier:
         self.synchronize(peer)
 
     def challenge(self, peer: Peer) -> None:
-        """Send, or send again, a question that the peer can answer only if it has not restarted."""
-        outgoing, now = peer.outgoing, self._clock.now
-        if outgoing.challenged:
-            outgoing.flight.repeat(outgoing.challenge(now), now)
-        self._send(peer, [outgoing.challenge(now)])
+        """Send a question that the peer can answer only if it has not restarted, or send it again.
+
+        Not at once: one that does not know us takes it for a reason to claim that again.
+        """
+        outgoing, claim, now = peer.outgoing, peer.claim, self._clock.now
+        asked, item = outgoing.challenged, outgoing.challenge(now)
+        if asked:
+            if claim and claim.asked and now < item.sent + self._timing.redelivery_min_s:
+                return
+            outgoing.flight.repeat(item, now)
+        self._send(peer, [item])
 
     def tell(self, peer: Peer, version: int, tags: Mapping[str, str]) -> None:
         """Send our tags; earlier ones are not sent again."""
