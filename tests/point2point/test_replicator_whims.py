@@ -53,6 +53,13 @@ def test_logs_that_got_no_place_wait_for_one_without_the_logs_that_are_in_step(s
     go(seed)
 
 
+@pytest.mark.parametrize("seed", [621])
+def test_a_range_dropped_for_a_request_that_is_confirmed_already_is_proposed_again(
+    seed: int,
+) -> None:
+    go(seed)
+
+
 @pytest.mark.parametrize("seed", [730])
 def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed: int) -> None:
     go(seed)

@@ -377,9 +377,10 @@ class LogSync(LogState):
         makes_room = purpose is None or not self.ours[purpose].is_turned_away
         if purpose is not None:
             self._end_of(purpose, dropped=dropped)
-        known = (*self.theirs, *self.under_way)
-        if isinstance(event, ProposalDropped) and event.winner_id in known:  # not over itself
-            return
+        if isinstance(event, ProposalDropped):
+            winner = self.theirs.get(event.winner_id)
+            if not event.ours or (winner is not None and winner.waits):
+                return  # what to propose depends on the winner
         self._propose_wanted()
         if makes_room:
             self._do(steps.Notice.ROOM)
