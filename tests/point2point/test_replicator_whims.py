@@ -60,6 +60,11 @@ def test_a_range_dropped_for_a_request_that_is_confirmed_already_is_proposed_aga
     go(seed)
 
 
+@pytest.mark.parametrize("seed", [1677])
+def test_ranges_at_rest_do_not_rouse_each_other_by_what_they_have_had(seed: int) -> None:
+    go(seed)
+
+
 @pytest.mark.parametrize("seed", [730])
 def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed: int) -> None:
     go(seed)

@@ -123,7 +123,8 @@ class LogState:
     rests: bool = False  # or these end when there is nothing new, as there are more logs
     rested: frozenset[int] = frozenset()  # requests that we have ended for that reason
     ranges: tuple[Want, ...] = ()  # the first is the one under way
-    resting: tuple[Want, ...] = ()  # which have made way for others, until the peer has more
+    # Those that have made way for others, until the peer has these entries.
+    resting: Mapping[Want, int] = field(default_factory=dict[Want, int])
     received: bool = False  # the peer has sent all of the first of them,
     lost: bool = False  # and a part of that is not in the store after all, or comes later
     # The requests, and those for which data may flow, now or once they are confirmed.
@@ -332,36 +333,36 @@ class LogState:
         first = () if request is None or self.lost else self.ranges[:1]
         displaces = any(map(is_owed, wants)) and not any(map(is_owed, first))
         if first and displaces and request is not None and request.is_open:
-            rest = self._set_aside(request)
-            if rest is not None:
-                first, wants = (), (*wants, rest)
+            due = request.receive_cursor.piece
+            if due is not None:
+                first, wants = (), (*wants, self._set_aside(due))
                 self._cancel(request, CancelReason.RESOURCE_LIMIT)
         line = dict.fromkeys((*self.ranges[len(first) :], *wants))
         others = (each for each in line if each not in first)
         self.ranges = (*first, *sorted(others, key=lambda each: not is_owed(each)))
 
-    def _set_aside(self, request: Request) -> Want | None:
-        """Take the range under way out of the line; returns the part of it that has not come."""
-        due, current = request.receive_cursor.piece, self.ranges[0]
-        if due is None:
-            return None
+    def _set_aside(self, due: Piece) -> Want:
+        """Take the range under way out of the line; returns it from the piece that is due on."""
+        current = self.ranges[0]
         self.ranges, self.lost = self.ranges[1:], True
         first = max(due.seqnum, current.first or 1)  # in the upper pool it is past the last
         return replace(current, first=min(first, current.last or first))
 
     def _rouse(self, newest: int) -> None:
         """Ranges that rest go on if entries up to that one are new to them."""
-        self._go_on(*(each for each in self.resting if (each.first or 1) <= newest))
+        self._go_on(*(each for each, due in self.resting.items() if due <= newest))
 
     def _go_on(self, *ranges: Want) -> None:
         """Ranges are wanted (again)."""
-        self.resting = tuple(each for each in self.resting if each not in ranges)
+        self.resting = {each: due for each, due in self.resting.items() if each not in ranges}
         self._line_up(*ranges)
 
     def _range_rests(self, request: Request) -> None:
         """A range that is not owed makes way for others, until the peer has more of it."""
-        if self.ranges and not is_owed(self.ranges[0]) and (rest := self._set_aside(request)):
-            self.resting += (rest,)
+        due = request.receive_cursor.piece
+        if due is not None and self.ranges and not is_owed(self.ranges[0]):
+            rest = self._set_aside(due)
+            self.resting = {**self.resting, rest: max(due.seqnum, rest.first or 1)}
 
     def _received(self, received: steps.Received) -> None:
         request = received.request

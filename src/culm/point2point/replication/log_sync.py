@@ -196,9 +196,9 @@ class LogSync(LogState):
                     if theirs.waits:
                         self._say(theirs.request, Answer.DEFER)
             case steps.Happening.WITHDRAWN:
-                self.rests = not self.refused
-                self.resting, self.ranges = (*self.resting, *self.ranges), ()
-                self.lost = True  # others may come
+                self.rests, self.lost = not self.refused, True  # other ranges may come
+                self.resting = {**self.resting, **{each: each.first or 1 for each in self.ranges}}
+                self.ranges = ()
                 for ours in self.ours.values():
                     self._end(ours.request, CancelReason.RESOURCE_LIMIT)
             case _:

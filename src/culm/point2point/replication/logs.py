@@ -310,7 +310,8 @@ class Logs:
         refused = (state.offered, state.probe) if state.refused and not state.ended else None
         if state.resting or refused:
             known = self._absent.get(log, Absent())
-            self._absent[log] = known._replace(wants=known.wants + state.resting, refused=refused)
+            wants = (*known.wants, *state.resting)
+            self._absent[log] = known._replace(wants=wants, refused=refused)
         self._served.discard(log)
         for kept in (self._unsettled, self._deferred):
             kept.pop(log, None)
