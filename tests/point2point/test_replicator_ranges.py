@@ -324,6 +324,23 @@ def test_a_range_without_end_holds_up_no_other(interest: Interest, later: int) -
     assert len(reader.end.of(EntryStored)) == len(stored) + 4 * (interest is KEEP)
 
 
+def test_a_range_without_end_past_a_gap_is_no_offer_of_the_entries_before_it() -> None:
+    """Though nothing is missing of its certificate pool."""
+    news = news_of((5,) * 14)
+    world = World()
+    kept = [*news[:6], news[7]]
+    nodes = reader, other = world.node(store_of(kept)), world.node(store_of(news[:6]))
+    world.connect(*nodes)
+    world.wait(10)
+    ask(reader, key_of(news), Want(first=12))
+    world.wait(10)
+    assert {event.seqnum for event in other.end.of(LogOffered)} <= {6, 8}
+    assert all(node.end.settled for node in nodes)
+    other.add(*news[6:])
+    world.wait(10)
+    assert len(there(reader, key_of(news))) == 14
+
+
 @pytest.mark.parametrize("known", [range(4, 9), [4, 5, 8]])
 def test_entries_behind_a_gap_go_on_to_the_peer_when_it_is_filled(known: Iterable[int]) -> None:
     """They are from a range; the peer, which fills the gap, has not got so far."""

@@ -188,7 +188,7 @@ def propose(
                 return _propose_rest(begun, plan.want, end=end, upper=end)
             return _propose_from(log.log, plan.seqnum + 1, end, links, **plan.want.wishes())
         case _:
-            return _propose_range(log.log, plan.want, links, begun, newest=log.last_offered)
+            return _propose_range(log, plan.want, links, begun)
 
 
 def _propose_from(
@@ -201,23 +201,25 @@ def _propose_from(
 
 
 def _propose_range(
-    log: LogKey, want: Want, links: _Links, begun: PayloadVerifier | None, *, newest: int
+    log: LogState, want: Want, links: _Links, begun: PayloadVerifier | None
 ) -> Proposal:
     """A range, with the entries that we lack of the certificate pools around it.
 
-    If we lack nothing of the lower pool, it begins where a payload that was begun ends.
-    `newest`: the last entry that the peer is known to have.
+    If we lack nothing of the lower pool, it begins where a payload that was begun ends; but behind
+    a gap one without end has an entry of it, as it would seem to offer all before it.
     """
     start, end, upper = want.first or 1, want.last, None
     if end is not None:
         above = [] if want.payload_only else upper_pool(end)
-        upper = max([end, *(n for n in above if n <= newest)])
-    lowest = next((n for n in lower_pool(start) if n not in links), start)
+        upper = max([end, *(n for n in above if n <= log.last_offered)])
+    *pool, _ = lower_pool(start)
+    behind_gap = end is None and not want.payload_only and start > log.position + 1
+    lowest = next((n for n in pool if n not in links), pool[-1] if behind_gap else start)
     complete = lowest == start  # our part of the pool
     if begun and begun.size and complete and want.admits_payload(begun.entry.payload_size):
         return _propose_rest(begun, want, end=end, upper=upper)
     return Proposal(
-        log=log,
+        log=log.log,
         start=start,
         lower_certpool=lowest,
         expected_hash=links[lipmaa(lowest)] if lowest > 1 else None,
