@@ -336,6 +336,10 @@ class Simulation:
             or (isinstance(event, FeedForked) and not self.rewritten)
         ]
         assert faults == []
+        if not (self.rewritten or self.blocks):
+            for host in self.hosts.values():
+                progress = host.machine.progress
+                assert progress.current == progress.target, f"{progress} at rest"
         return self
 
     def check_branches(self, author: str) -> None:

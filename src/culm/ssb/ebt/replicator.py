@@ -443,6 +443,7 @@ def _progress_of(session: PeerSession, relation: Relation) -> tuple[int, int]:
         current += min(feed.received, claimed) - relation.asked
         target += claimed - relation.asked
     if relation.supply in (Supply.READING, Supply.LIVE):
-        current += relation.sent - relation.base
-        target += max(feed.stored, relation.sent) - relation.base
+        has = session.next_to_send(relation) - 1  # or it is on its way
+        current += has - relation.base
+        target += max(feed.stored, has) - relation.base
     return current, target
