@@ -2,7 +2,7 @@
 
 Frames of a connection come in order, those of different ones in any order; connections break, peers
 stop listening for a while, peers crash and begin again from their stores, authors block readers,
-and authors lose their last messages and write others.
+and authors lose their last messages and write others.  Some hosts stop following feeds for a while.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ _EXCUSED = (None, RemoteProtocolError(ErrorCode.NO_NOTES))
 class TightHost(Host):
     """A host with the minimum of everything: one note, one message at a time."""
 
+    feeds_max = 1
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         tight = Limits(
-            feeds_max=1,
+            feeds_max=self.feeds_max,
             notes_max=1,
             unsent_size_max=1,
             read_count_max=1,
@@ -59,9 +61,16 @@ class Simulation:
     """One world; `run` lets things go wrong, `settle` puts them right, `check` looks."""
 
     def __init__(
-        self, seed: int, *, hosts_max: int = 10, authors_max: int = 4, host: type[Host] = Host
+        self,
+        seed: int,
+        *,
+        hosts_max: int = 10,
+        authors_max: int = 4,
+        host: type[Host] = Host,
+        fickle: bool = False,
     ) -> None:
         self.seed = seed
+        self.fickle = fickle
         self.rng = Random(seed)
         self.now = 0.0
         self._host = host
@@ -70,6 +79,7 @@ class Simulation:
         self.authors = self.rng.sample(self.names, min(count, authors_max))
         self.stores = {name: MemoryStore() for name in self.names}
         self.blocks: set[tuple[str, str]] = set()
+        self.away: set[tuple[str, str]] = set()  # authors, and hosts that do not follow them
         self.rewritten: set[str] = set()
         self.hosts = {name: self._new(name) for name in self.names}
         self.edges = self._graph()
@@ -79,7 +89,8 @@ class Simulation:
 
     def _new(self, name: str) -> Host:
         host = self._host(feed(name), self.stores[name], now=self.now)
-        host.follow(*(feed(author) for author in self.authors))
+        follows = [author for author in self.authors if (author, name) not in self.away]
+        host.follow(*map(feed, follows))
         for author, target in self.blocks:
             host.machine.block(feed(author), feed(target))
         return host
@@ -105,6 +116,8 @@ class Simulation:
         actions += [self.crash, *self.opinions()]
         if self.rng.random() < 0.2:
             actions.append(self.rewrite)
+        if self.fickle:
+            actions += [self.change] * 3
         for _ in range(steps):
             self.rng.choice(actions)()
         return self
@@ -112,6 +125,17 @@ class Simulation:
     def opinions(self) -> list[Callable[[], None]]:
         """In some worlds authors block readers, and take that back."""
         return [self.block, self.unblock] if self.rng.random() < 0.3 else []
+
+    def change(self) -> None:
+        """A host stops following an author, or follows it again."""
+        author, name = self.rng.choice(self.authors), self.rng.choice(self.names)
+        if author != name:
+            self._follow(author, name, (author, name) in self.away)
+
+    def _follow(self, author: str, name: str, value: bool) -> None:
+        (self.away.discard if value else self.away.add)((author, name))
+        self.hosts[name].machine.follow(feed(author), value)
+        self.flush(name)
 
     def publish(self) -> None:
         author = self.rng.choice(self.authors)
@@ -287,9 +311,11 @@ class Simulation:
         return self
 
     def forgive(self) -> Simulation:
-        """All blocks are taken back, with effect in the existing sessions."""
+        """All blocks are taken back, and all feeds followed: it takes effect in open sessions."""
         while self.blocks:
             self.unblock()
+        for author, name in sorted(self.away):
+            self._follow(author, name, True)
         self.drain()
         self._wait(1.0)
         self.drain()
@@ -303,7 +329,7 @@ class Simulation:
 
     def readers(self, author: str) -> set[str]:
         """Hosts connected with the author over hosts that may have its feed."""
-        barred = {target for blocker, target in self.blocks if blocker == author}
+        barred = {target for blocker, target in self.blocks | self.away if blocker == author}
         found, waiting = {author}, [author]
         while waiting:
             name = waiting.pop()
@@ -361,7 +387,7 @@ class Simulation:
                 stopped.add(each)
                 assert proof[0] == store.messages(name)[-1], f"{each} has gone on"
         for edge in self.wires:
-            barred = {(author, end) for end in edge} & self.blocks
+            barred = {(author, end) for end in edge} & (self.blocks | self.away)
             if not barred and not stopped & set(edge):
                 counts = {len(self.stores[end].messages(name)) for end in edge}
                 assert len(counts) == 1, f"{edge} do not notice the fork"

@@ -5,7 +5,8 @@ default, a quarter of that in the gate, to keep it short, and 100,000 in a campa
 up to 50 hosts ``CULM_EBT_LARGE_SEEDS``, 20 by default, and 1,000; for worlds with pretenders
 ``CULM_EBT_SYBILS_SEEDS``, 30 by default, and 3,000; for those with a crowd of them
 ``CULM_EBT_CROWD_SEEDS``, 60 by default, and 3,000; for worlds with the smallest limits
-``CULM_EBT_TIGHT_SEEDS``, 60 by default, and 10,000.
+``CULM_EBT_TIGHT_SEEDS``, 60 by default, and 10,000; for worlds with hosts that follow and stop it
+``CULM_EBT_FICKLE_SEEDS``, the same.
 """
 
 from __future__ import annotations
@@ -71,6 +72,24 @@ def test_a_crowd_that_only_promises_delays_strangers_for_a_stated_time(tried: ra
 def test_hosts_with_the_least_of_everything_have_the_same_in_the_end(tried: range) -> None:
     for seed in tried:
         run_ebt_seed(seed, host=TightHost)
+
+
+class SmallHost(TightHost):
+    """The same, with places for all feeds: one left out is exchanged from the next session on."""
+
+    feeds_max = 9
+
+
+@pytest.mark.parametrize("tried", some(seeds("EBT_FICKLE", usual=60, long=10_000)), ids=str)
+def test_what_is_followed_again_comes_in_open_sessions(tried: range) -> None:
+    for seed in tried:
+        run_ebt_seed(seed, host=SmallHost if seed % 2 else Host, fickle=True)
+
+
+def test_canary_a_follow_that_open_sessions_do_not_hear_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FeedExchange, "follow", lambda self, feed_id: self.feeds.follow(feed_id))
+    with pytest.raises(AssertionError):
+        run_ebt_seed(3, fickle=True)
 
 
 def found(host: type[Host] = Host, count: int = 30) -> bool:
