@@ -244,7 +244,7 @@ class Connection:
         offers: tuple[Offers | None, Offers | None] = (None, None),
     ) -> None:
         self.nodes = nodes
-        self._insists = self._is_to_ask = insists
+        self.insists = self._is_to_ask = insists
         self._rng = rng
         self._faulty = faulty
         self.stuck = stuck
@@ -298,19 +298,14 @@ class Connection:
             if end.open:
                 end.machine.announce(schemas, timestamp=self._changes)
                 end.stir()
-        self.at_rest, self._is_to_ask = False, self._insists
+        self.at_rest, self._is_to_ask = False, self.insists
 
     def wait(self) -> None:
         """Let enough time pass for a request to count as unanswered."""
         self._pass_time(31.0)
 
     def sleep(self) -> None:
-        """The line stalls for a while, and loses nothing.
-
-        Where ids are used again, late words could be those of a session of that time.
-        """
-        if self._insists:
-            return
+        """The line stalls for a while, and loses nothing."""
         self.has_slept = True
         self._pass_time(self._rng.choice(SLEEPS_S))
 
@@ -395,7 +390,7 @@ class Connection:
             if end.node is node and end.open:
                 end.machine.stored()
                 end.stir()
-                self.at_rest, self._is_to_ask = False, self._insists
+                self.at_rest, self._is_to_ask = False, self.insists
 
 
 class Simulation:
@@ -435,7 +430,7 @@ class Simulation:
         self._make_whole()
         for _ in range(self._rng.choice((0, 10, 60))):  # slow lines beside fast ones
             connection = self._rng.choice(self._connections)
-            if self._sleeps and self._rng.random() < 0.2:
+            if (self._sleeps or connection.insists) and self._rng.random() < 0.4:
                 connection.sleep()
             if self._changes and self._more.random() < 0.2:
                 schemas = self._more.choice(((SCHEMA,), (OTHER,), (), BOTH))

@@ -66,8 +66,7 @@ class Session:
     state: its state, which follows from the next two.
     local, remote: the messages that we have sent, and those that the peer has.
     moved_at, carried: the time of the last message, in either direction, and `Line.carried` then.
-    is_doubtful: whether the peer's messages may belong to an earlier one with the same id, which
-        was given up here.
+    is_doubtful: whether words of an earlier one with the same id, given up here, may come.
     """
 
     __slots__ = (
@@ -271,8 +270,6 @@ class Sessions:
             raise LocalProtocolError(ErrorCode.TOO_MANY_SESSIONS, f"{self._sessions_max}")
         new_id = self._new_id()
         session = Session(new_id, self, mode=mode, schema_ids=schema_ids, requested_by_us=True)
-        session.is_doubtful = new_id in self._given_up
-        self._keep(session)
         self._ask(session)
         return session
 
@@ -293,7 +290,7 @@ class Sessions:
         same_id = self._by_id.get(session_id)
         if same_id is not None and same_id.local is SideState.BROKEN:
             self._forget(same_id)  # the peer has forgotten that one, or does not know it yet
-            if not same_id.is_doubtful:
+            if same_id.requested_by_us:
                 self._give_up(session_id)
             same_id = None
         crossing = {each: None for each in (same_schemas, same_id) if each is not None}
@@ -303,17 +300,15 @@ class Sessions:
         session = Session(session_id, self, mode=mode, schema_ids=schema_ids, requested_by_us=False)
         session.is_doubtful = session_id in self._given_up
         for each in crossing:
-            self._remove(each)
+            self._forget(each)
             self._give_up(each.session_id, told=self._reuses_ids)  # a word might hit the next one
         self._keep(session)
-        self._watch(session)
         self._next_id = max(self._next_id, session_id + 1) % UINT64_MAX
         self.events.append(
             SessionRequested(session_id=session_id, mode=mode, schema_ids=schema_ids)
         )
         for each in crossing:
             if each is same_schemas:
-                self._deadlines.cancel(each)
                 each.give_way()
                 self.events.append(RequestDropped(session_id=each.session_id))
             else:
@@ -337,13 +332,12 @@ class Sessions:
         """The id of our request went to the peer's session: ask again with another one."""
         old_id = session.session_id
         session.renumber(self._new_id())
-        self._keep(session)
-        self.events.append(RequestRenumbered(session_id=old_id, new_session_id=session.session_id))
         self._ask(session)
+        self.events.append(RequestRenumbered(session_id=old_id, new_session_id=session.session_id))
 
     def _ask(self, session: Session) -> None:
+        self._keep(session)
         self._answer(SyncRequest(session.session_id, session.mode, session.schema_ids))
-        self._watch(session)
 
     @property
     def _room(self) -> int:
@@ -351,9 +345,12 @@ class Sessions:
         return min(self._sessions_max - len(self._about), 2 * self._sessions_max - len(self._by_id))
 
     def _new_id(self) -> int:
-        """The next id, starting with 0, after those of the peer's sessions as well."""
+        """The next id, starting with 0, after those of the peer's sessions as well.
+
+        An id is free when the end of its session has been told, and nothing more of it may come.
+        """
         taken = {each.session_id for each in self.events if isinstance(each, SessionEnded)}
-        taken.update(self._by_id)  # an id is free as soon as the end of its session has been told
+        taken.update(self._by_id, self._given_up)
         ids = count(0 if self._reuses_ids else self._next_id)
         session_id = next(each for each in ids if each not in taken)
         self._next_id = (session_id + 1) % UINT64_MAX
@@ -377,11 +374,6 @@ class Sessions:
         self._check_running(session)
         session.sent(MessageGroup.ENTRY)
         self._outbox.append(self._codec.encode_entries(session.session_id, entries))
-
-    def break_off(self, session: Session, error: RemoteProtocolError) -> None:
-        """Stop listening to a session, in which the peer has broken a rule."""
-        self._check_running(session)
-        self._break_off(session, error)
 
     def check_open(self) -> None:
         """Raise `LocalProtocolError` if the connection is over."""
@@ -424,6 +416,8 @@ class Sessions:
         session = self._by_id.get(message.session_id)
         if session is None:
             return self._ignore(message)
+        if isinstance(message, SyncDone):
+            self._hear_last(session)
         if session.local is SideState.BROKEN:
             if isinstance(message, SyncDone):
                 self._forget(session)
@@ -435,8 +429,15 @@ class Sessions:
         try:
             return self._hear(session, message)
         except RemoteProtocolError as error:
-            self._break_off(session, error.detached())
+            self.break_off(session, error.detached())
             return None
+
+    def _hear_last(self, session: Session) -> None:
+        """The peer says no more with this id, unless it has ended a request made before ours."""
+        if session.remote is not SideState.SILENT:
+            self._given_up.pop(session.session_id, None)
+        elif session.requested_by_us:
+            self._give_up(session.session_id)
 
     def _hear(self, session: Session, message: SessionMessage) -> ConnectionEvent:
         session_id = session.session_id
@@ -456,8 +457,6 @@ class Sessions:
             case SyncDone(_, live_mode):
                 was = session.state
                 session.received(MessageGroup.OFFER if live_mode else MessageGroup.DONE)
-                if was is SessionState.REQUESTED:
-                    self._give_up(session_id)  # it may have ended its own, before it knew of ours
                 if was is SessionState.LIVE:
                     session.sent(MessageGroup.DONE)
                     self._answer(SyncDone(session_id, False))
@@ -491,12 +490,13 @@ class Sessions:
             case _:
                 self._watch(session)
 
-    def _break_off(self, session: Session, error: RemoteProtocolError) -> None:
+    def break_off(self, session: Session, error: RemoteProtocolError) -> None:
         """The peer has broken a rule, or exceeded a limit: finish, and wait for its end, too.
 
         Unless it may have answered a request of ours with that id instead, for which it has dropped
         its own: then it has given this session up.
         """
+        self._check_running(session)
         if session.is_doubtful:
             self._given_up.pop(session.session_id, None)
             error = RemoteProtocolError(ErrorCode.GIVEN_UP, f"session {session.session_id}")
@@ -517,24 +517,22 @@ class Sessions:
         self.events.append(SessionEnded(session_id=session.session_id, error=error))
 
     def _forget(self, session: Session) -> None:
-        self._remove(session)
         self._deadlines.cancel(session)
-
-    def _give_up(self, session_id: int, *, told: bool = True) -> None:
-        """Remember that further messages of the peer in this session are no fault."""
-        self._given_up[session_id] = told
-        if len(self._given_up) > _GIVEN_UP_MAX:
-            del self._given_up[next(iter(self._given_up))]
-
-    def _remove(self, session: Session) -> None:
         if self._by_id.get(session.session_id) is session:
             del self._by_id[session.session_id]
             if session.local is not SideState.BROKEN:
                 del self._about[frozenset(session.schema_ids)]
 
+    def _give_up(self, session_id: int, *, told: bool = True) -> None:
+        """Remember that further messages of the peer with this id are no fault."""
+        self._given_up[session_id] = told
+        if len(self._given_up) > _GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
+
     def _keep(self, session: Session) -> None:
         self._by_id[session.session_id] = session
         self._about[frozenset(session.schema_ids)] = session
+        self._watch(session)
 
     def say_goodbye(self) -> None:
         """Finish all sessions: the connection ends."""
