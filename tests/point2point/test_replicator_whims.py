@@ -65,6 +65,11 @@ def test_ranges_at_rest_do_not_rouse_each_other_by_what_they_have_had(seed: int)
     go(seed)
 
 
+@pytest.mark.parametrize("seed", [1033])
+def test_a_live_log_is_served_as_far_as_it_was_offered_whatever_else_is_not(seed: int) -> None:
+    go(seed)
+
+
 @pytest.mark.parametrize("seed", [730])
 def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed: int) -> None:
     go(seed)

@@ -305,7 +305,9 @@ def _in_reach(proposal: Proposal, log: LogState, stored: StoredEntry | None) -> 
     `stored` is the entry inside whose payload the range starts, if it does.
     """
     wanted = is_wanted(proposal, log)
-    if not wanted and not log.serves_stored:
+    # Who has few requests asks with an end for what has been offered.
+    offered = log.live and log.told is not None and (proposal.end or 0) >= log.told.seqnum - 1
+    if not (wanted or log.serves_stored or offered):
         return False
     if proposal.end is not None:  # without being owed, it may begin with the next entry
         return proposal.first_seqnum <= log.newest + (not is_owed(proposal))
