@@ -1,9 +1,10 @@
 """Peers with any of their limits at its least value, with and without sessions, from one seed.
 
 Connections come and go, peers are killed and started again from their store, and stop following
-feeds for a while.  Guests, which some peers may follow, send anything harmful on their links.  Then
-the weather is over, and the guests are gone: every peer follows all others, the connections of a
-tree are kept, and dialled again when they end.
+feeds for a while.  Guests, which some peers may follow, send anything harmful on their links, and
+some peers have feeds of guests that no other takes for valid.  Then the weather is over, and the
+guests are gone: every peer follows all others, the connections of a tree are kept, and dialled
+again when they end.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from math import inf
 from random import Random
 from typing import Any, Self
 
-from peer_support import Node, connect, feed_of, packet, run
+from peer_support import Node, connect, feed_of, identity, packet, run
 
 from culm import ssb
 from culm.ssb import ebt, history, muxrpc
-from culm.ssb.ebt import SessionRole
+from culm.ssb.ebt import Message, SessionRole
+from culm.ssb.messages import create_message
 from culm.ssb.peer import Limits, PeerLink, Settings, Timing
+from culm.ssb.store import MemoryStore
 
 # By then all have everything, including later messages. Where feeds are asked for one by one from a
 # peer with a single place, all but one are refused at a time: `retry_s` for each of six feeds, on
@@ -32,7 +35,17 @@ _OTHERS = frozenset(
 )
 
 Ends = tuple[PeerLink, PeerLink]
-GUESTS = ["mallory", "trudy"]
+GUESTS = ["mallory", "trudy", "eve"]
+
+
+def odd_store(rng: Random) -> MemoryStore:
+    """A store with feeds of guests that its host takes for valid, and nobody else does."""
+    store = MemoryStore()
+    for guest in GUESTS if rng.random() < 0.3 else ():
+        message = create_message(identity(guest), content={"type": "post"}, timestamp=1)
+        data = message.data.replace(b'"timestamp":1', b'"timestamp":2')
+        store.append([Message(message.author, 1, message.id, data)])
+    return store
 
 
 class Least:
@@ -67,9 +80,10 @@ class Least:
         return {name: self.rng.randint(1, 2) for name in names if self.rng.random() < self.share}
 
     def _new(self, name: str, node: Node | None = None) -> Node:
-        made = Node(name, store=None if node is None else node.store, **self.options[name])
+        store = odd_store(self.rng) if node is None else node.store
+        made = Node(name, store=store, **self.options[name])
         made.advance(self.now)
-        for other in (*self.names, *self.rng.sample(GUESTS, self.rng.randint(0, 2))):
+        for other in (*self.names, *self.rng.sample(GUESTS, self.rng.randint(0, 3))):
             made.peer.follow(feed_of(other))
         return made
 

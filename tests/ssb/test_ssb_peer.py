@@ -170,8 +170,9 @@ def test_the_format_may_be_left_out(args: Any) -> None:
 def test_a_malformed_note_ends_the_session_with_an_error(body: bytes, code: EbtErrorCode) -> None:
     alice, link = served()
     tell(alice, link, packet(1, OPEN))
-    (end,) = tell(alice, link, packet(1, body))
+    end, asked = tell(alice, link, packet(1, body))
     assert end[:2] == (14, -1)
+    assert asked[2]["name"] == ["createHistoryStream"]  # feeds are asked for one by one
     (ended,) = alice.told(SessionEnded)
     assert (ended.reason, ended.error.code) == (EndReason.FAULT, code)
     assert not link.closed  # the connection goes on

@@ -324,12 +324,8 @@ class LinkExchange:
         if session is None:
             return
         self._core.disconnect(session)
-        if error is not None and error.message == _RECONNECTED:
-            self._move(ExchangeInput.SESSION_LOST)
-        elif error is None or error.message == _PARENT_ENDED:
-            self._move(ExchangeInput.SESSION_ENDED)
-        else:
-            self._fall_back(ExchangeInput.SESSION_REFUSED)
+        said = None if error is None else error.message
+        self._over(is_lost=said == _RECONNECTED, failed=said not in (None, _PARENT_ENDED))
 
     def session_ended(self, event: SessionEnded) -> None:
         """End the call of a session of this link: the replicator has ended the session."""
@@ -338,10 +334,15 @@ class LinkExchange:
             self.session = None
             self._end_call(event.reason, event.error)
             code = None if event.error is None else event.error.code
-            if event.reason is EndReason.RECONNECTED or code is ErrorCode.NO_NOTES:
-                self._move(ExchangeInput.SESSION_LOST)
-            else:
-                self._move(ExchangeInput.SESSION_ENDED)
+            is_lost = event.reason is EndReason.RECONNECTED or code is ErrorCode.NO_NOTES
+            self._over(is_lost=is_lost, failed=code is not None)
+
+    def _over(self, *, is_lost: bool, failed: bool) -> None:
+        """Go on without the session; one that failed, at either side, gives way to single feeds."""
+        if failed and not is_lost:
+            self._fall_back(ExchangeInput.SESSION_REFUSED)
+        else:
+            self._move(ExchangeInput.SESSION_LOST if is_lost else ExchangeInput.SESSION_ENDED)
 
     def disconnect(self) -> None:
         """End the session: the link has ended."""

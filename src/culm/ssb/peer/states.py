@@ -33,8 +33,8 @@ class ExchangeInput(Enum):
     CONNECTED_WITHOUT_EBT = "connected without EBT"  # which we do not speak
     SESSION_OPENED = "session opened"  # by the peer
     NOTES_CAME = "notes came"  # in the session that we have opened
-    SESSION_REFUSED = "session refused"  # ended by the peer with an error: scenario 1
-    SESSION_ENDED = "session ended"  # without one, or by us
+    SESSION_REFUSED = "session refused"  # ended with an error, by the peer (scenario 1) or by us
+    SESSION_ENDED = "session ended"  # without one
     SESSION_LOST = "session lost"  # it gave way, or the first notes were late
     NO_PLACE = "no place"  # for a session, besides those with others
     RESUMED = "resumed"  # there is no session with the peer, and we ask
