@@ -282,7 +282,10 @@ class Connection:
                 strict=True,
             )
         )
-        roomy = all(each.connection.answers_size_max > 1 for each in limits)
+        # One that takes an operation in each turn is slower than its line, which nobody can see.
+        roomy = all(
+            min(each.unwritten_size_max, each.connection.answers_size_max) > 1 for each in limits
+        )
         self.may_be_slow = roomy and not (stuck or any(end.ears for end in self.ends))
         self._changes = 0
         self.has_changed = False

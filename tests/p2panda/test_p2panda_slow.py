@@ -95,3 +95,11 @@ def test_what_has_waited_behind_others_is_judged_from_when_it_left():
         line.look(10.0 * number, 1024 * (number + 1), is_busy=True)
     line.look(100.0, 1024 * 11, is_busy=False)
     assert line.still_since(0.0, 0) == 100.0
+
+
+def test_what_leaves_last_on_a_slow_line_has_left_when_it_is_through():
+    """Less than a kilobyte did not count, and its answer was not waited for long enough."""
+    line = movement.Line()
+    line.look(0.0, 2000, is_busy=True)
+    line.look(5.0, 2500, is_busy=False)
+    assert line.still_since(0.0, 0) == 5.0
