@@ -9,8 +9,9 @@ import pytest
 from oxen_support import ME, Dice, Table
 from test_oxen_costs import joined
 
-from culm.machine import Closed, LocalProtocolError
+from culm.machine import Closed, Event, LocalProtocolError
 from culm.oxen import (
+    Delivered,
     ErrorCode,
     FailReason,
     LeaveReason,
@@ -219,23 +220,55 @@ def test_one_that_has_forgotten_us_is_given_up_though_nothing_is_sent_to_it() ->
     assert table.events() == []
 
 
-def test_a_message_that_never_arrives_ends_although_others_do() -> None:
-    """It may be too large for the path, or for the peer."""
-    table = Table()
-    table.join(P)
-    number = table.node.send_in_order(P, b"large")
-    failed = SendFailed(peer=P, message=number, reason=FailReason.PEER_UNREACHABLE)
-    table.events()
-    for _ in range(19):
+def talk_on(table: Table, rounds: int) -> list[Event]:
+    """The events of as many times eight seconds in which small datagrams arrive."""
+    found: list[Event] = []
+    for _ in range(rounds):
         table.wait(8.0, alive=(P,))
-        assert failed not in table.events()
         table.node.send(P, b"small")
         table.drain()
         for body in table.bodies(MessageData, P):
             if body.d == b"small":
                 table.tell(P, MessageAck(ME, P, body.id))
+        found += [event for event in table.events() if not isinstance(event, Delivered)]
+    return found
+
+
+def test_a_piece_that_never_arrives_ends_although_others_do() -> None:
+    """It may be too large for the path, or for the peer."""
+    table = Table(limits=Limits(message_size_max=5_000))
+    table.tell_message(P, Synchronize(0, 0, 5_000))
+    table.accept(P, P)
+    table.events()
+    number = table.node.send_in_order(P, b"large" * 999)
+    assert talk_on(table, 19) == []
+    failed = SendFailed(peer=P, message=number, reason=FailReason.PEER_UNREACHABLE)
     table.wait(15.0, alive=(P,))
-    assert table.events()[-2:] == [failed, PeerUnreachable(peer=P)]
+    events = table.events()
+    assert failed in events
+    assert events[-1] == PeerUnreachable(peer=P)
+
+
+def test_a_message_in_order_that_never_arrives_fails_alone() -> None:
+    """The peer is told to go on after it, and later ones come out there only then."""
+    table = Table()
+    start = table.join(P, broadcast=7, one=5)
+    first, second = (table.node.send_in_order(P, data) for data in (b"large", b"other"))
+    table.drain()
+    ids = {body.d[b"d"]: body.id for body in table.bodies(MessageData, P) if b"d" in body.d}
+    table.tell(P, MessageAck(ME, P, ids[b"other"]))
+    table.events()
+    assert talk_on(table, 19) == []
+    failed = SendFailed(peer=P, message=first, reason=FailReason.TOO_LARGE)
+    assert talk_on(table, 2) == [failed]
+    table.said()
+    table.wait(8.0, alive=(P,))
+    [id] = {body.id for body in table.bodies(MessageData, P)}
+    table.wait(8.0, alive=(P,))
+    [body, *_] = table.bodies(MessageData, P)
+    assert read_message(body.d) == start._replace(one=start.one + 1, known=5)
+    table.tell(P, MessageAck(ME, P, id))
+    assert table.events() == [Delivered(peer=P, message=second)]
 
 
 def test_a_datagram_or_tags_that_never_arrive_fail_alone() -> None:

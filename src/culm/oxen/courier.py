@@ -93,7 +93,7 @@ class Courier:
             self.challenge(peer)
 
     def expire(self, peer: Peer) -> list[int]:
-        """Drop plain datagrams that never arrive, although others do; returns their numbers.
+        """Drop whole messages that never arrive, although others do; returns their numbers.
 
         They may be too large for the path or the peer.  To be called once in each review.
         """
@@ -110,11 +110,11 @@ class Courier:
         """Whether a peer that may be reached has acknowledged nothing for far too long.
 
         One that has forgotten us for want of room answers keepalives, as any server does.  The same
-        holds if a message does not arrive for which others wait.
+        holds if a piece or a word of our own does not arrive, for which others wait.
         """
         silence = peer.outgoing.flight.silence(self._clock.now)
         late = peer.outgoing.late(self._late_s)
-        held_up = any(item.stream is not None or not item.number for item in late)
+        held_up = not all(item.number for item in late)
         return held_up or silence >= _SILENCES * self._patience_s
 
     def ask_for_missing(self, peer: Peer, begun: Container[Delivery]) -> None:

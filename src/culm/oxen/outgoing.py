@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 
 from culm.oxen.events import Delivery
@@ -122,9 +123,10 @@ class Outgoing:
         """Correct the peer's number: it would not acknowledge messages that name another."""
         self._known = known
         self.broadcast.reword(self._word_of)
+        self.one.reword(partial(self._word_of, stream=self.one))
         for item in self.flight:
             if item.gap:
-                item.reword(self._word_of(item.sequence))
+                item.reword(self._word_of(item.sequence, item.stream))
 
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
         """Queue a one-to-one message or a plain datagram."""
@@ -155,8 +157,10 @@ class Outgoing:
         self._size += self.broadcast.skip(sequence, self._word_of(sequence))
         self._press()
 
-    def _word_of(self, sequence: int) -> Value:
-        """The message that tells the peer to expect no broadcasts up to that number."""
+    def _word_of(self, sequence: int, stream: Stream | None = None) -> Value:
+        """The message that tells the peer to expect no broadcasts, or others, up to that number."""
+        if stream is self.one:
+            return write_message(self.naming(self._known)._replace(one=sequence))
         return write_message(self._after(sequence, self._known))
 
     def _after(self, sequence: int, known: int) -> Synchronize:
@@ -172,7 +176,8 @@ class Outgoing:
         Those that a message under way leaves out are passed already.
         """
         first = self.broadcast.first
-        return next((item.sequence for item in self.flight if item.gap == first), first - 1)
+        gaps = (item for item in self.flight if item.stream is self.broadcast)
+        return next((item.sequence for item in gaps if item.gap == first), first - 1)
 
     def add_finalize(self) -> None:
         """Queue the announcement that no further messages follow.
@@ -250,18 +255,26 @@ class Outgoing:
         return [item for item in self.flight.late(seconds) if item is not self._tags]
 
     def expire(self, seconds: float) -> list[int]:
-        """Drop plain datagrams that are as `late`; returns the caller's numbers of them.
+        """Drop whole messages that are as `late` and wait for no other; returns their numbers.
 
-        As large ones that wait would not arrive either.
+        With each go those that wait like it and are no smaller, as they would not arrive either.
+        The peer is told to go on after those in order.
         """
-        late = [item for item in self.late(seconds) if item.number and item.stream is None]
-        if late:
-            size = min(len(item.d) for item in late)  # type: ignore[arg-type]
-            large = [item for item in self._waiting if len(item.d) >= size]  # type: ignore[arg-type]
-            self._waiting = deque(item for item in self._waiting if len(item.d) < size)  # type: ignore[arg-type]
-            self._size -= sum(map(self.flight.forget, late)) + len(large)
-            late += large
-        return [item.number for item in late]
+        late = [item for item in self.late(seconds) if item.number]
+        failed, least = list[Item](), math.inf
+        for item in late:
+            if item.stream is None:
+                self._size -= self.flight.forget(item)
+                failed.append(item)
+                least = min(least, item.size)
+            elif item.is_next and self.flight.forget(item):
+                word_of = partial(self._word_of, stream=item.stream)
+                failed += item.stream.leave_out(item, word_of)
+        large = [item for item in self._waiting if item.size >= least]
+        if large:
+            self._waiting = deque(item for item in self._waiting if item.size < least)
+            self._size -= len(large)
+        return [item.number for item in failed + large]
 
     @property
     def challenged(self) -> bool:

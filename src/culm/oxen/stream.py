@@ -48,6 +48,12 @@ class Item:
             return not self.number
         return (self.gap or self.sequence) == self.stream.first
 
+    @property
+    def size(self) -> int:
+        """Bytes of the user's that it carries."""
+        data = self.d.get(b"d") if isinstance(self.d, dict) else self.d
+        return len(data) if isinstance(data, bytes) else 0
+
     def reword(self, d: Value) -> None:
         self.d = d
 
@@ -187,6 +193,20 @@ class Stream:
     def take_back(self, items: Iterable[Item]) -> None:
         """Let `items`, which were sent, wait again."""
         self.waiting = deque(sorted((*items, *self.waiting), key=lambda item: item.sequence))
+
+    def leave_out(self, late: Item, word_of: Callable[[int], Value]) -> list[Item]:
+        """Leave out `late`, which was sent and is the next one, and those that wait and are no
+        smaller, and tell the peer; returns them."""
+        self.waiting.appendleft(late)
+        large = [item for item in self.waiting if item.number and item.size >= late.size]
+        out = {item.sequence for item in large}
+        self.waiting = deque(
+            Item(0, word_of(item.sequence), self, item.sequence, item.sequence)
+            if item.sequence in out
+            else item
+            for item in self.waiting
+        )
+        return large
 
     @property
     def owed(self) -> int | None:
