@@ -452,7 +452,7 @@ class Associations:
             return self.restart(peer, message)
         self.assemblies.remove(peer.sid)
         peer.synchronize(self.begin(peer, message))
-        peer.outgoing.rename(peer.known)
+        peer.outgoing.release(peer.known)
         peer.trust()
         # Or they were a former life's, which has acknowledged the ones that this life waits for.
         self.courier.synchronize(peer)

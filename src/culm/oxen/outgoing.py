@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from functools import partial
 from random import Random
 
 from culm.oxen.events import Delivery
@@ -114,18 +113,14 @@ class Outgoing:
             self.pressure = _FULL
 
     def release(self, known: int) -> None:
-        """Let all messages go: the peer has synchronized, with one-to-one number `known`."""
+        """Let all messages go: the peer has synchronized, with one-to-one number `known`.
+
+        It would not acknowledge messages that name another.
+        """
         self.open = True
         self._known = known
-        self.broadcast.reword(self._word_of)
-
-    def rename(self, known: int) -> None:
-        """Correct the peer's number: it would not acknowledge messages that name another."""
-        self._known = known
-        self.broadcast.reword(self._word_of)
-        self.one.reword(partial(self._word_of, stream=self.one))
-        for item in self.flight:
-            if item.gap:
+        for item in (*self.flight, *self.one.waiting, *self.broadcast.waiting):
+            if item.gap and item.stream is not None:
                 item.reword(self._word_of(item.sequence, item.stream))
 
     def add(self, number: int, delivery: Delivery, data: bytes) -> None:
@@ -154,30 +149,25 @@ class Outgoing:
 
     def skip_broadcast(self, sequence: int) -> None:
         """Leave out our broadcast of that number, and tell the peer once it has earlier ones."""
-        self._size += self.broadcast.skip(sequence, self._word_of(sequence))
+        self._size += self.broadcast.skip(sequence, self._word_of(sequence, self.broadcast))
         self._press()
 
-    def _word_of(self, sequence: int, stream: Stream | None = None) -> Value:
-        """The message that tells the peer to expect no broadcasts, or others, up to that number."""
+    def _word_of(self, sequence: int, stream: Stream) -> Value:
+        """The message that tells the peer to expect none up to that number in a stream."""
+        word = self.naming(self._known)
         if stream is self.one:
-            return write_message(self.naming(self._known)._replace(one=sequence))
-        return write_message(self._after(sequence, self._known))
-
-    def _after(self, sequence: int, known: int) -> Synchronize:
-        return self._start._replace(broadcast=sequence, one=self.one.first - 1, known=known)
+            return write_message(word._replace(one=sequence))
+        return write_message(word._replace(broadcast=sequence))
 
     def naming(self, known: int) -> Synchronize:
-        """Our synchronize message for a peer whose one-to-one number may be `known`."""
-        return self._after(self._passed(), known)
+        """Our synchronize message for a peer whose one-to-one number may be `known`.
 
-    def _passed(self) -> int:
-        """The number of our last broadcast before those that the peer has yet to take.
-
-        Those that a message under way leaves out are passed already.
+        Broadcasts that a message under way leaves out are passed already.
         """
-        first = self.broadcast.first
-        gaps = (item for item in self.flight if item.stream is self.broadcast)
-        return next((item.sequence for item in gaps if item.gap == first), first - 1)
+        first, stream = self.broadcast.first, self.broadcast
+        gaps = (item for item in self.flight if item.gap == first and item.stream is stream)
+        broadcast = next((item.sequence for item in gaps), first - 1)
+        return self._start._replace(broadcast=broadcast, one=self.one.first - 1, known=known)
 
     def add_finalize(self) -> None:
         """Queue the announcement that no further messages follow.
@@ -200,7 +190,7 @@ class Outgoing:
             self.flight.forget(item)
             self._size -= 1
         self._challenge = None
-        item = Item(0, self._word_of(self._passed()))
+        item = Item(0, write_message(self.naming(known)))
         self._size += 1
         if self.open:  # else the user cannot have found it full
             self._press()
@@ -268,8 +258,7 @@ class Outgoing:
                 failed.append(item)
                 least = min(least, item.size)
             elif item.is_next and self.flight.forget(item):
-                word_of = partial(self._word_of, stream=item.stream)
-                failed += item.stream.leave_out(item, word_of)
+                failed += item.stream.leave_out(item, self._word_of)
         large = [item for item in self._waiting if item.size >= least]
         if large:
             self._waiting = deque(item for item in self._waiting if item.size < least)

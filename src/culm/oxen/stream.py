@@ -33,7 +33,7 @@ class Item:
     stream: Stream | None = None
     sequence: int = 0
     gap: int = 0
-    id: int = field(init=False)
+    id: int = field(default=-1, init=False)
     order: int = field(init=False)
     first: int = field(default=0, init=False)
     sent: float = field(init=False)
@@ -56,10 +56,6 @@ class Item:
 
     def reword(self, d: Value) -> None:
         self.d = d
-
-    def await_dispatch(self) -> None:
-        """Make it distinguishable from sent ones before it has an ID."""
-        self.id = -1
 
     def dispatch(self, id: int, order: int, now: float, way: int, reviews: int) -> None:
         """Note that it is sent under that ID, for the first time or after it had to wait again."""
@@ -143,9 +139,7 @@ class Stream:
 
     def begin(self, number: int) -> None:
         """Mark the latest piece as the first one of the caller's message `number`."""
-        item = self.waiting[-1]
-        item.await_dispatch()
-        self.begun[self.last] = item, number
+        self.begun[self.last] = self.waiting[-1], number
 
     def append_as(self, number: int, sequence: int, d: Value) -> None:
         """Queue a message that has a sequence number already."""
@@ -163,12 +157,6 @@ class Stream:
         self.last = sequence
         self.waiting.append(Item(0, d, self, sequence, gap))
         return gap == sequence
-
-    def reword(self, word_of: Callable[[int], Value]) -> None:
-        """Encode the messages that tell the peer of gaps anew, from the last number of each."""
-        for item in self.waiting:
-            if item.gap:
-                item.reword(word_of(item.sequence))
 
     def beginning(self, sequence: int) -> Item | None:
         """The first piece with that number, if it is not acknowledged."""
@@ -194,14 +182,14 @@ class Stream:
         """Let `items`, which were sent, wait again."""
         self.waiting = deque(sorted((*items, *self.waiting), key=lambda item: item.sequence))
 
-    def leave_out(self, late: Item, word_of: Callable[[int], Value]) -> list[Item]:
+    def leave_out(self, late: Item, word_of: Callable[[int, Stream], Value]) -> list[Item]:
         """Leave out `late`, which was sent and is the next one, and those that wait and are no
         smaller, and tell the peer; returns them."""
         self.waiting.appendleft(late)
         large = [item for item in self.waiting if item.number and item.size >= late.size]
         out = {item.sequence for item in large}
         self.waiting = deque(
-            Item(0, word_of(item.sequence), self, item.sequence, item.sequence)
+            Item(0, word_of(item.sequence, self), self, item.sequence, item.sequence)
             if item.sequence in out
             else item
             for item in self.waiting
