@@ -138,31 +138,21 @@ class Associations:
             sequence = self._roster.next_broadcast()
             parts = [(number, sequence, write_broadcast(sequence, data))]
         for peer in self.peers.values():
-            if peer.state is not _JOINED:
-                if peer.state is _SYNCHRONIZING:
+            if peer.state is _JOINED:
+                if peer.outgoing.is_full(_IN_ORDER_BROADCAST):
                     self._skip(peer, parts)
-            elif peer.outgoing.is_full(_IN_ORDER_BROADCAST):
-                self._skip(peer, parts)
-                self._miss(peer, number, FailReason.QUEUE_FULL)
-            elif not in_pieces:
-                peer.outgoing.add_broadcast(*parts[0])
+                    self._miss(peer, number, FailReason.QUEUE_FULL)
+                elif in_pieces and len(data) > peer.message_size_max:
+                    self._skip(peer, parts)
+                    self._miss(peer, number, FailReason.TOO_LARGE)
+                else:
+                    for part in parts:
+                        peer.outgoing.add_broadcast(*part)
+                        if in_pieces and part is parts[0]:
+                            peer.outgoing.begin(_IN_ORDER_BROADCAST, number)
                 self.courier.pump(peer)
-            else:
-                self._broadcast_in_pieces(peer, number, parts, len(data))
-
-    def _broadcast_in_pieces(
-        self, peer: Peer, number: int, parts: list[tuple[int, int, Value]], size: int
-    ) -> None:
-        """Send a broadcast of `size` bytes to a joined peer, if it accepts one this large."""
-        if size > peer.message_size_max:
-            self._skip(peer, parts)
-            self._miss(peer, number, FailReason.TOO_LARGE)
-        else:
-            for part in parts:
-                peer.outgoing.add_broadcast(*part)
-                if part is parts[0]:
-                    peer.outgoing.begin(_IN_ORDER_BROADCAST, number)
-        self.courier.pump(peer)
+            elif peer.state is _SYNCHRONIZING:
+                self._skip(peer, parts)
 
     def _skip(self, peer: Peer, parts: list[tuple[int, int, Value]]) -> None:
         """Leave out a broadcast for `peer`, which learns of the gap when it gets there."""
