@@ -375,13 +375,13 @@ class Associations:
 
     def join(self, peer: Peer, incoming: Incoming) -> None:
         self._links.accept(peer.sid)
-        self._appear(peer, incoming)
+        self.appear(peer, incoming)
         self._links.share(peer.sid)
         peer.outgoing.release(peer.known)
         self._tell(peer)
         self.courier.pump(peer)
 
-    def _appear(self, peer: Peer, incoming: Incoming) -> None:
+    def appear(self, peer: Peer, incoming: Incoming) -> None:
         """Tell the user that a peer has joined or is back, then its tags and waiting messages."""
         peer.enter(_JOINED, self._clock.unix)
         for replaced in self._roster.to_be_replaced():
@@ -449,10 +449,6 @@ class Associations:
         self.tags.renew()
         self._tell(peer)
         return True
-
-    def go_in_peace(self, peer: Peer, incoming: Incoming) -> None:
-        """Count a peer as joined whose goodbye has overtaken its acknowledgement."""
-        self._appear(peer, incoming)
 
     def restart(self, peer: Peer, message: Synchronize, *, renumber: bool = False) -> bool:
         """Restart the association with a peer that has restarted, unless we are leaving.

@@ -96,13 +96,9 @@ class Peer:
         """Note a recent sign of life."""
         self.suspicion = 0
 
-    def fall_silent(self) -> None:
-        """Until it shows itself, send it only as many bytes as others pay for."""
-        self.mute = True
-
-    def speak(self) -> None:
-        """Note that it has acknowledged something, and so has shown itself."""
-        self.mute = False
+    def hear(self, *, mute: bool) -> None:
+        """Note that it is `mute`, or has shown itself by an acknowledgement."""
+        self.mute = mute
 
     @property
     def known_to_user(self) -> bool:

@@ -339,7 +339,7 @@ class Reception:
                 self._associations.bury(peer)
             else:
                 if peer.state is _SYNCHRONIZING:
-                    self._associations.go_in_peace(peer, incoming)
+                    self._associations.appear(peer, incoming)  # whose answer comes later
                 peer.enter(_FINALIZING, self._clock.unix)
         self._associations.bury_if_complete(peer)
         return True
