@@ -30,7 +30,6 @@ _STEPS: Final = {
 }
 # After these the same is proposed again, or the entries before the fork.
 _GOES_ON: Final = frozenset({*_STEPS, CancelReason.FORK})
-_WAITS: Final = frozenset({PeerStage.WAITING, PeerStage.COMPARING, PeerStage.AWAITING_OURS})
 
 
 class LogSync(LogState):
@@ -56,8 +55,7 @@ class LogSync(LogState):
     @property
     def settled_but_range(self) -> bool:
         """The same, but for a range that the peer has confirmed."""
-        waits = (each.waits for each in self.theirs.values() if each.stage in _WAITS)
-        if not self.loaded or any(waits):
+        if not self.loaded or any(each.waits for each in self.theirs.values()):
             return False
         confirmed = self.ours[Purpose.RANGE].stage is Stage.OPEN
         purposes = (each for each in Purpose if not (confirmed and each is Purpose.RANGE))
@@ -440,15 +438,16 @@ class LogSync(LogState):
         # A proposal for the next entries shows those that the peer has.
         last = proposal.start - 1
         if offered.tells and (self.offered is None or last > self.offered):
-            if not self.offered:
-                self.refused = False  # because it had nothing before
-            self.offered = max(self.offered or 0, last)
+            self.refused = self.refused and bool(self.offered)  # not because it had nothing before
+            self.offered = last
             self._rouse(last)
             self._emit(LogOffered(log=self.log, seqnum=last))
             if 0 < self.begun <= last:  # and by now all of its payload
                 self._payload_lost(steps.PayloadLost(self.begun))
         if offered.tells and proposal.start_offset is not None:
             self.begun = max(self.begun, proposal.start)
+            if self.offered == proposal.start:
+                self.offered = last  # by now it has not, or wants, that payload
         if request is not None:
             self.theirs = {**self.theirs, request.request_id: Theirs(request)}
             if self.loaded:
