@@ -70,6 +70,11 @@ def test_who_takes_an_offer_back_as_its_payload_is_not_there_owes_it_no_more(see
     go(seed)
 
 
+@pytest.mark.parametrize("seed", [2406])
+def test_a_log_that_was_turned_away_makes_way_for_one_with_news(seed: int) -> None:
+    go(seed)
+
+
 @pytest.mark.parametrize("seed", [730])
 def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed: int) -> None:
     go(seed)

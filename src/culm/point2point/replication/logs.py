@@ -283,18 +283,22 @@ class Logs:
                 states.move_to_end(log)
         return min(found, wanted)
 
-    def withdraw(self, wanted: int) -> bool:
+    def withdraw(self, newcomers: int | None) -> bool:
         """Have logs make way that only wait for a place at the peer; returns whether some do.
 
-        `wanted`: as many, and as many more as are remembered because the peer has told of them.
+        As many as wait in the queue and are news.  `newcomers`: as many more, and those of the
+        queue of which the peer has told; ``None``: none, as the peer lets its own make way.
         They lose their places as soon as the peer has answered, and wait for others.
         """
-        wanted += sum(self._absent[log].told is not None for log in self.queue)
-        waiting = [log for log, each in self.states.items() if each.only_waits(hasty=self._hasty)]
+        wanted, hasty = sum(not told for told in self.queue.values()), False
+        if newcomers is not None:
+            theirs = newcomers + sum(self._absent[log].told is not None for log in self.queue)
+            wanted, hasty = wanted + theirs, self._hasty and theirs > 0
+        waiting = [log for log, each in self.states.items() if each.only_waits(hasty=hasty)]
         for log in waiting[:wanted]:
             state = self.states[log]
             self._absent[log] = Absent(wants=(state.want,) if state.follows else ())
-            self.queue[log] = False
+            self.queue[log] = state.deferred  # which has been told
             self.leaving.update(state.under_way)
             self.tell(log, steps.Happening.WITHDRAWN)
             if not self.states[log].under_way:  # that has to end first

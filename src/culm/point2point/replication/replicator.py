@@ -276,7 +276,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._logs.give_up()
         # Logs of the peer have the places of ours that only wait for a place there.  Both may have
         # nothing but such logs: then one has to let the other go first.
-        withdrawn = self._withdraws and self._logs.withdraw(len(self._newcomers))
+        withdrawn = self._logs.withdraw(len(self._newcomers) if self._withdraws else None)
         if news and not withdrawn:
             self._turn_away()
         return news or withdrawn
