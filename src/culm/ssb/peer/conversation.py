@@ -319,13 +319,9 @@ class LinkExchange:
 
     def call_ended(self, error: CallError | None) -> None:
         """End the session: the peer has ended its call."""
-        self._forget_frames()
-        session, self.session, self._call = self.session, None, None
-        if session is None:
-            return
-        self._core.disconnect(session)
-        said = None if error is None else error.message
-        self._over(is_lost=said == _RECONNECTED, failed=said not in (None, _PARENT_ENDED))
+        if self.disconnect():
+            said = None if error is None else error.message
+            self._over(is_lost=said == _RECONNECTED, failed=said not in (None, _PARENT_ENDED))
 
     def session_ended(self, event: SessionEnded) -> None:
         """End the call of a session of this link: the replicator has ended the session."""
@@ -344,12 +340,13 @@ class LinkExchange:
         else:
             self._move(ExchangeInput.SESSION_LOST if is_lost else ExchangeInput.SESSION_ENDED)
 
-    def disconnect(self) -> None:
-        """End the session: the link has ended."""
+    def disconnect(self) -> bool:
+        """End the session: its call or the link has ended; returns whether there was one."""
         self._forget_frames()
         session, self.session, self._call = self.session, None, None
         if session is not None:
             self._core.disconnect(session)
+        return session is not None
 
     def _forget_frames(self) -> None:
         if self.frames is not None:
