@@ -16,6 +16,7 @@ from culm.replication import Liveness
 from culm.ssb.ebt import AppendMessages, SessionEnded, SessionOpened, SessionRole
 from culm.ssb.ebt import ErrorCode as EbtErrorCode
 from culm.ssb.ebt import Limits as EbtLimits
+from culm.ssb.muxrpc import Limits as RpcLimits
 from culm.ssb.peer import ErrorCode, Limits, PeerDisconnected, PeerLink, Settings, Timing
 from effort import seeds
 
@@ -186,6 +187,16 @@ def test_who_has_served_does_not_serve_again_before_the_answer() -> None:
             link.receive_data(packet(-1, {}))  # a feed, say, with much data before the answer
         served += [now for _, number, _ in packets(alice.take(link)) if number == 2]
     assert served == [10]
+
+
+def test_a_ping_is_answered_once_there_is_room_for_the_answer() -> None:
+    """It was never answered, and whoever has served waits: the link ended with `SILENT`."""
+    alice = Node("alice", limits=Limits(rpc=RpcLimits(unsent_size_max=1)))
+    link = alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
+    manifest = packet(1, {"name": ["manifest"], "args": []}, flags=2)
+    link.receive_data(manifest + packet(2, PING) + packet(2, 5) + packet(2, 6))
+    alice.drain()
+    assert [number for _, number, _ in packets(alice.take(link))] == [-1, -2]
 
 
 # The first notes of a server

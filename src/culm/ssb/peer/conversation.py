@@ -214,7 +214,8 @@ class LinkExchange:
                 self._move(ExchangeInput.SESSION_LOST)
             return
         arguments: JsonValue = {"version": _VERSION, "format": _FORMAT}
-        self._begin(session)
+        self.session = session
+        self._context.sessions[session] = self._link
         self._call = self._rpc.make_call(_REPLICATE, CallType.DUPLEX, arguments)
 
     def open(self, event: CallReceived) -> None:
@@ -234,13 +235,10 @@ class LinkExchange:
         self._sessions_left -= 1
         # An earlier session of this link has ended by that; the peer is told of its end.
         self._end_call(EndReason.RECONNECTED, None)
-        self._begin(session)
-        self._call = call
-        self._move(ExchangeInput.SESSION_OPENED)
-
-    def _begin(self, session: int) -> None:
         self.session = session
         self._context.sessions[session] = self._link
+        self._call = call
+        self._move(ExchangeInput.SESSION_OPENED)
 
     # Frames
 
@@ -410,6 +408,7 @@ class Conversation:
         "_context",
         "_deadlines",
         "_liveness",
+        "_owed",
         "_pings",
         "_role",
         "_rpc",
@@ -442,6 +441,7 @@ class Conversation:
         self._rpc = rpc
         self._context = context
         self._pings: dict[int, Ping] = {}  # by number of their call
+        self._owed: dict[int, None] = {}  # those that we have to answer
         self._deadlines: Deadlines[int] = Deadlines()  # of pings, and of the wait for a session
 
     def begin(self, now: float) -> None:
@@ -475,6 +475,7 @@ class Conversation:
                 if self.exchange.history is not None:
                     self.exchange.history.call_ended(event)
                 self._pings.pop(number, None)
+                self._owed.pop(number, None)
                 self._deadlines.cancel(number)
             case _:
                 pass
@@ -515,14 +516,18 @@ class Conversation:
     # Signs of life
 
     def _receive_ping(self, event: ValueReceived, now: float) -> None:
-        if not self._rpc.send_size:
-            return  # a peer that does not take our answers gets none
-        ping = self._pings[event.number]
-        pause = self._context.timing.ping_s
-        if not ping.receive(event, self._context.time.unix_ms):
-            pause *= _PATIENCE  # it is the peer's turn
-        if not isinf(pause):
-            self._deadlines.set(event.number, now + pause)
+        if self._pings[event.number].receive(event):
+            self._owed[event.number] = None
+            self._volley(now)
+        else:  # it is the peer's turn
+            self._deadlines.set(event.number, now + self._context.timing.ping_s * _PATIENCE)
+
+    def _volley(self, now: float) -> None:
+        """Answer the peer's pings, once it takes our answers."""
+        while self._owed and self._rpc.send_size:
+            number, _ = self._owed.popitem()
+            self._pings[number].volley(self._context.time.unix_ms)
+            self._deadlines.set(number, now + self._context.timing.ping_s)
 
     def _call_ping(self, now: float) -> None:
         """Open a ping call of ours."""
@@ -550,7 +555,8 @@ class Conversation:
     # Sending
 
     def fill(self, size_max: int) -> None:
-        """Send feeds over the connection, as far as it has room."""
+        """Send answers and feeds over the connection, as far as it has room."""
+        self._volley(self._context.time.now)
         self.exchange.fill(size_max)
         if self.exchange.history is not None:
             self.exchange.history.fill()

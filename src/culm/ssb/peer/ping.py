@@ -40,15 +40,16 @@ class Ping:
         self.state = PingState.SERVED
         self.call.send(time_ms)
 
-    def receive(self, event: ValueReceived, time_ms: int) -> bool:
-        """Take the peer's time, if it is a number; returns whether we serve next."""
+    def receive(self, event: ValueReceived) -> bool:
+        """Take the peer's time, if it is a number; returns whether to volley ours."""
         if not _is_number(event):
-            return self.state is PingState.RESTING
-        if self.state is PingState.SERVED:
-            self.state = PingState.RESTING
             return False
+        was_served, self.state = self.state is PingState.SERVED, PingState.RESTING
+        return not was_served
+
+    def volley(self, time_ms: int) -> None:
+        """Answer the peer's time with ours."""
         self.call.send(time_ms)
-        return True
 
 
 def _is_number(event: ValueReceived) -> bool:
