@@ -94,8 +94,7 @@ class Feeds:
         feed.store(last)
 
     def blocks(self, author: str, target: str) -> bool:
-        blocked = self._blocks.get(author)
-        return blocked is not None and target in blocked
+        return target in self._blocks.get(author, ())
 
     def block(self, author: str, target: str) -> None:
         self._blocks.setdefault(author, set()).add(target)
@@ -467,9 +466,7 @@ class FeedExchange:
         """Stop exchanging the feed with all peers."""
         self.sources.drop(feed)
         for session in self.sessions.values():
-            if feed.id in session.relations:
-                session.refuse(feed.id)
-                self._lack_no_more(feed.id, session)
+            self._withdraw_from(feed, session)
 
     def _withdraw_from(self, feed: Feed, session: PeerSession) -> None:
         if feed.id in session.relations:

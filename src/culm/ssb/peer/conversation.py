@@ -526,7 +526,7 @@ class Conversation:
         """Answer the peer's pings, once it takes our answers."""
         while self._owed and self._rpc.send_size:
             number, _ = self._owed.popitem()
-            self._pings[number].volley(self._context.time.unix_ms)
+            self._pings[number].call.send(self._context.time.unix_ms)
             self._deadlines.set(number, now + self._context.timing.ping_s)
 
     def _call_ping(self, now: float) -> None:

@@ -363,9 +363,8 @@ class Links:
 
     def close_peer(self, peer: str) -> None:
         """Say goodbye to a peer."""
-        for number, conversation in tuple(self._conversations.items()):
-            if conversation.peer == peer:
-                self._close(self._links[number])
+        for number in tuple(self._of_peer.get(peer, ())):
+            self._close(self._links[number])
 
     def close_all(self) -> None:
         """Say goodbye to all peers."""

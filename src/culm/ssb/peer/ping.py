@@ -41,15 +41,11 @@ class Ping:
         self.call.send(time_ms)
 
     def receive(self, event: ValueReceived) -> bool:
-        """Take the peer's time, if it is a number; returns whether to volley ours."""
+        """Take the peer's time, if it is a number; returns whether ours is due."""
         if not _is_number(event):
             return False
         was_served, self.state = self.state is PingState.SERVED, PingState.RESTING
         return not was_served
-
-    def volley(self, time_ms: int) -> None:
-        """Answer the peer's time with ours."""
-        self.call.send(time_ms)
 
 
 def _is_number(event: ValueReceived) -> bool:
