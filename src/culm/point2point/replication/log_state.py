@@ -230,9 +230,6 @@ class LogState:
         if self.questions or self.theirs:
             return False
         ours = [each for each in self.ours.values() if each.stage is not Stage.IDLE]
-        known = [each.request for each in ours]
-        if any(request not in known for request in self.under_way.values()):
-            return False
         return bool(ours) and all(each.only_waits(hasty=hasty) for each in ours)
 
     def decode(self, stored: StoredEntry) -> Entry:
