@@ -6,12 +6,19 @@ from dataclasses import replace
 
 import pytest
 from nacl.signing import SigningKey
-from replicator_support import KEEP, SMALL, Node, World, same
+from replicator_support import KEEP, SMALL, Node, World, news_of, same, store_of
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.store import MemoryStore
 from culm.point2point import CancelReason
-from culm.point2point.replication import LogRefused, ReplicatorLimits, Timing
+from culm.point2point.replication import (
+    Interest,
+    LogRefused,
+    ReplicatorLimits,
+    Settled,
+    Timing,
+    logs,
+)
 from culm.wire.multihash import YAMF
 
 
@@ -118,3 +125,20 @@ def test_it_comes_to_rest() -> None:
     sent = [node.end.sent_size for node in crowd.nodes]
     crowd.world.wait(20)
     assert [node.end.sent_size for node in crowd.nodes] == sent
+
+
+def test_who_can_remember_no_more_refusals_lets_no_more_logs_make_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would propose them again and again, by turns."""
+    monkeypatch.setattr(logs, "_ABSENT_MAX", 2)
+    news = [news_of((1,), log_id=n) for n in range(5)]
+    world = World()
+    limits = ReplicatorLimits(logs_max=1)
+    full = world.node(store_of(*news), limits=limits)
+    end = world.connect(full, world.node(interest=Interest())).left
+    world.wait(60)
+    told = {event.log.log_id: event.reason for event in end.of(LogRefused)}
+    again, room = CancelReason.DO_NOT_RETRY, CancelReason.RESOURCE_LIMIT
+    assert told == {0: again, 1: again, 2: again, 3: room, 4: room}
+    assert end.of(Settled)
