@@ -486,8 +486,8 @@ class Associations:
             peer.outgoing.renumber(one)
         self.assemblies.remove(peer.sid)
         incoming = None if message is None else self.begin(peer, message)
-        peer.start_anew(incoming, self._clock.unix)
-        self.courier.synchronize(peer)
+        at_once = peer.start_anew(incoming, self._clock.unix, self._timing.redelivery_min_s)
+        self.courier.synchronize(peer, at_once=at_once)
         return True
 
     def deliver(self, peer: Peer, delivery: Delivery, messages: Sequence[bytes | Piece]) -> None:

@@ -40,9 +40,10 @@ class Courier:
         self._links = links
         self._deadlines: Deadlines[bytes] = Deadlines()
 
-    def synchronize(self, peer: Peer) -> None:
-        """Send our synchronize message under a new ID."""
-        self._send(peer, [peer.outgoing.synchronize(self._clock.now, known=peer.known)])
+    def synchronize(self, peer: Peer, *, at_once: bool = True) -> None:
+        """Send our synchronize message under a new ID, or leave that to redelivery."""
+        item = peer.outgoing.synchronize(self._clock.now, known=peer.known)
+        self._send(peer, [item] if at_once else [])
 
     def seek(self, peer: Peer) -> None:
         """Synchronize with a peer that was given up and is reported to be back.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -69,6 +70,8 @@ class Peer:
     """The claim, if any, that it has started anew."""
     waits: Waits = field(default_factory=Waits)
     """Its messages that have been missing for long."""
+    began: float = -math.inf
+    """Time at which it was last answered at once because it had started anew."""
     suspicion: int = 0
     """Number of times that others were asked to reach it since its last sign of life."""
 
@@ -135,11 +138,19 @@ class Peer:
         """Take over its numbers, after which its messages in order count."""
         self.incoming = incoming
 
-    def start_anew(self, incoming: Incoming | None, now: float) -> None:
-        """Take over its new numbers, if they are known, and synchronize with it once more."""
+    def start_anew(self, incoming: Incoming | None, now: float, pause_s: float) -> bool:
+        """Take over its new numbers, if they are known, and synchronize with it once more.
+
+        Returns whether at once, which is so after a pause: one that has no place for us forgets us,
+        and answers each time with new numbers.
+        """
         self.incoming = incoming
         self.trust()
         self.enter(PeerState.SYNCHRONIZING, now)
+        at_once = now - self.began >= pause_s
+        if at_once:
+            self.began = now
+        return at_once
 
     def appear(self) -> bool:
         """Note that the user learns of its presence; returns whether it was unreachable before."""
