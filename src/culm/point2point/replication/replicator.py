@@ -337,15 +337,12 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._logs.retry_crowded()
             case events.Proposed():
                 self._consider(event)
-            case events.Cancelled(request_id=request_id) if request_id in self._newcomers:
-                newcomer = self._newcomers.pop(request_id)
-                if event.cancel.reason in _TOLD_ONCE:
+            case events.Cancelled() | events.ProposalDropped() | events.RequestEnded() if (
+                event.request_id in self._newcomers
+            ):
+                newcomer = self._newcomers.pop(event.request_id)
+                if isinstance(event, events.Cancelled) and event.cancel.reason in _TOLD_ONCE:
                     self._remember(newcomer, event.cancel.proof)
-            case (
-                events.ProposalDropped(request_id=request_id)
-                | events.RequestEnded(request_id=request_id)
-            ) if request_id in self._newcomers:
-                del self._newcomers[request_id]
             case events.RequestEvent():
                 log = self._transfers.about.get(event.request_id)
                 if log is not None:
@@ -393,15 +390,14 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             for log in logs:
                 # A place that was free may have been given to a log of the peer meanwhile.
                 if not (placeless or log in self.logs or self._logs.free()):
-                    self._put_off(unread._replace(after=after))
-                    self._known()
-                    return
+                    break
                 self._keep(log)
                 after = log
-            if len(logs) == count_max:
-                self._read_logs(unread._replace(after=after), placeless=placeless)
             else:
-                self._known()
+                if len(logs) < count_max:
+                    self._known()
+                    return
+            self._read_logs(unread._replace(after=after), placeless=placeless)
 
         self._work.ask(ReadLogs, got, after=unread.after, count_max=count_max)
 
