@@ -105,7 +105,7 @@ class RoundTrip:
         After so many doublings it is a sample: had the answer been to an earlier transmission, it
         would have come before.  Then the peer refuses first transmissions, and doubling is no help.
         """
-        if self._doublings >= _DOUBLINGS and sent >= self._doubled and self.smoothed:
+        if self._doublings >= _DOUBLINGS and sent >= self._doubled:
             self.smoothed = None  # the path has changed, as RFC 6298 has it
             self.sample(now - sent, now)
             self._doublings = -_DOUBLING_PAUSE
