@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from peer_support import Node, connect, feed_of, packet, packets, run
+from peer_support import Node, connect, feed_of, identity, packet, packets, run
 
 from culm.ssb import ebt, history, muxrpc
 from culm.ssb.ebt import SessionEnded, SessionOpened, SessionRole
+from culm.ssb.messages import create_message
 from culm.ssb.peer import (
     ErrorCode,
     ExchangeInput,
@@ -342,3 +343,21 @@ def test_when_the_other_side_may_open_no_more_sessions_both_get_news() -> None:
     run(alice, bob)
     pass_time(alice, bob, until=200.0)
     assert_level(alice, bob, feeds=[alice, bob], count=1)
+
+
+def test_a_link_that_fails_while_a_verdict_is_due_ends() -> None:
+    """The next event was looked for without end."""
+    bob = feed_of("bob")
+    alice = Node("alice", limits=Limits(verifying_max=1, links_of_peer_max=1))
+    alice.peer.follow(bob)
+    link = accept(alice, "bob")
+    message = create_message(identity("bob"), content=POST, timestamp=1)
+    for each in (OPEN, {bob: 2}):
+        link.receive_data(packet(1, each))
+        alice.drain()
+    link.receive_data(packet(1, message.data))
+    while alice.peer.next_event() is not None:
+        pass
+    alice.peer.attached(bob, role=SessionRole.SERVER)
+    alice.drain()
+    assert ends(alice) == [(link.number, ErrorCode.REPLACED)]

@@ -405,13 +405,14 @@ class Links:
             return False
         number, link = next(iter(self._awake.items()))
         conversation = self._conversations.get(number)
-        if conversation is not None and conversation.exchange.holds and not link.is_failing:
+        exchange = None if conversation is None or link.is_failing else conversation.exchange
+        if exchange is not None and exchange.holds:
             self._blocked[number] = self._awake.pop(number)
             self._set_deadline(link)
             return True
         self._stirred[number] = link
-        if conversation is not None and conversation.exchange.frames:
-            conversation.exchange.take_frames()
+        if exchange is not None and exchange.frames:
+            exchange.take_frames()
             return True
         event = link.next_event()
         if event is None:
