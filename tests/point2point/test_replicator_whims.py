@@ -75,6 +75,11 @@ def test_a_log_that_was_turned_away_makes_way_for_one_with_news(seed: int) -> No
     go(seed)
 
 
+@pytest.mark.parametrize("seed", [3330])
+def test_what_the_peer_passes_over_in_its_own_range_is_fetched_all_the_same(seed: int) -> None:
+    go(seed)
+
+
 @pytest.mark.parametrize("seed", [730])
 def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed: int) -> None:
     go(seed)

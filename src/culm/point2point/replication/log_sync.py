@@ -426,7 +426,8 @@ class LogSync(LogState):
 
     def _passed(self, passed: steps.Passed) -> None:
         request, seqnum = passed
-        if request is not self.ours[Purpose.RANGE].request:
+        joins = not request.ours and decisions.is_wanted(request.proposal, self)
+        if joins or request is self.ours[Purpose.NEXT].request:  # else they come in another
             self.passed = max(self.passed, seqnum)
         self._rouse(seqnum)
         self._propose(Purpose.RANGE)
