@@ -257,7 +257,7 @@ class Associations:
         for sid in self._seeds:
             peer = self.peers.get(sid)
             if peer is not None and peer.known_to_user:
-                self._seeds.found(sid)
+                self._seeds.add(sid, None)
             elif (
                 peer is None
                 and sid not in self._roster.tombstones  # its last messages may still arrive

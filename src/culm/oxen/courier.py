@@ -114,8 +114,7 @@ class Courier:
         holds if a piece or a word of our own does not arrive, for which others wait.
         """
         silence = peer.outgoing.flight.silence(self._clock.now)
-        late = peer.outgoing.late(self._late_s)
-        held_up = not all(item.number for item in late)
+        held_up = not all(item.number for item in peer.outgoing.late(self._late_s))
         return held_up or silence >= _SILENCES * self._patience_s
 
     def ask_for_missing(self, peer: Peer, begun: Container[Delivery]) -> None:

@@ -122,7 +122,7 @@ class Peer:
         self.believe()
         self.enter(PeerState.GIVEN_UP, now)
         if self.incoming is not None:
-            self.incoming.stay()
+            self.incoming.finalize(None)
 
     def ask(self, now: float) -> None:
         """Note that the user asks it for help to join, which gives it the full time to answer."""
