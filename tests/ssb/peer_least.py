@@ -82,6 +82,7 @@ class Least:
     def _new(self, name: str, node: Node | None = None) -> Node:
         store = odd_store(self.rng) if node is None else node.store
         made = Node(name, store=store, **self.options[name])
+        made.is_late = self.rng.random() < 0.3
         made.advance(self.now)
         for other in (*self.names, *self.rng.sample(GUESTS, self.rng.randint(0, 3))):
             made.peer.follow(feed_of(other))
@@ -92,7 +93,7 @@ class Least:
     def live(self, steps: int) -> Self:
         actions = [self.publish] * 2 + [self.dial] * 2 + [self.move] * 3
         actions += [self.cut, self.part, self.kill, self.change, self.wait]
-        actions += [self.invite, self.harm, self.harm]
+        actions += [self.invite, self.harm, self.harm, self.judge]
         for _ in range(steps):
             self.rng.choice(actions)()
         return self
@@ -113,6 +114,11 @@ class Least:
     def cut(self) -> None:
         if self.links:
             self._cut(self.rng.choice(list(self.links)))
+
+    def judge(self) -> None:
+        """Signatures are verified that some nodes were late with."""
+        for node in self.nodes.values():
+            node.judge()
 
     def part(self) -> None:
         """A user says goodbye over one of its links, whatever is on its way."""
@@ -212,7 +218,9 @@ class Least:
         for _, link in self.guests:
             if not link.closed:
                 link.receive_eof()
+        self.judge()
         for node in self.nodes.values():
+            node.is_late = False
             for name in self.names:
                 node.peer.follow(feed_of(name))
         tree = [

@@ -52,6 +52,8 @@ class Node:
             identity=identity(name), stored=self.store.load(), now=0.0, epoch=1.7e9, **options
         )
         self.events: list[Event] = []
+        self.verdicts: list[Verify] = []  # that are due
+        self.is_late = False  # whether only `judge` gives them
         self.ways: dict[int, tuple[Node, PeerLink]] = {}  # where a link's bytes go
         self.sent: dict[int, bytes] = {}  # output of links without a way
 
@@ -66,14 +68,22 @@ class Node:
                 moved = True
             while (effect := self.peer.next_effect()) is not None:
                 if isinstance(effect, Verify):
-                    self.peer.complete(effect.ticket, verify(effect.signatures))
+                    self.verdicts.append(effect)
                 else:
                     self.peer.complete(effect.ticket, self.store.perform(effect))
                 moved = True
+            moved |= not self.is_late and self.judge()
             for link in self.peer.links_to_send():
                 moved |= self.carry(link)
             if not moved:
                 return before
+
+    def judge(self) -> bool:
+        """Verify the signatures that are due; returns whether there were any."""
+        due, self.verdicts = self.verdicts, []
+        for effect in due:
+            self.peer.complete(effect.ticket, verify(effect.signatures))
+        return bool(due)
 
     def carry(self, link: PeerLink) -> bool:
         data = link.data_to_send()

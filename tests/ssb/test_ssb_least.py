@@ -22,10 +22,6 @@ def test_with_the_least_of_everything_all_comes_to_all(seed: int) -> None:
     Least(seed).live(80).settle()
 
 
-def test_a_ping_finds_no_room_each_time() -> None:
-    Least(1351).live(80).settle()
-
-
 def test_canary_calls_that_never_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HistoryServer, "_end_oldest", lambda server: False)
     assert any(fails(seed) for seed in range(40))
