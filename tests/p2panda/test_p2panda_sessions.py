@@ -924,6 +924,20 @@ def test_what_is_excused_is_the_time_since_time_was_told_last():
     assert isinstance(ended, SessionEnded)
 
 
+def test_whoever_is_excused_has_a_tenth_of_its_time_left():
+    """Else a driver that tells the time with each input would do nothing else."""
+    peer = timed(answer_max_s=5.0)
+    peer.connection.request(ONE)
+    peer.connection.advance(105.0 - 1e-9)
+    for _ in range(10):
+        now = peer.connection.next_deadline()
+        assert now is not None
+        peer.connection.excuse(now)
+        peer.connection.advance(now)
+    assert now > 109.0
+    assert peer.events() == []
+
+
 def test_a_session_that_stands_still_ends():
     peer = timed(answer_max_s=5.0, progress_max_s=50.0)
     peer.accept(0, 1, *ONE)

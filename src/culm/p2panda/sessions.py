@@ -570,7 +570,8 @@ class Sessions:
         """Do not count the time since the last `advance`: the peer is not to blame for it."""
         check_time(now, self.now if self._started else None)
         for session in self._by_id.values():
-            session.restart(session.moved_at + now - self.now)
+            least = now - 0.9 * self._patience(session)  # else its end would come again at once
+            session.restart(max(session.moved_at + now - self.now, least))
 
     def _patience(self, session: Session) -> float:
         requested = session.requested_by_us and session.remote is SideState.SILENT
