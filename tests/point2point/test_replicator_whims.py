@@ -90,3 +90,8 @@ def test_a_range_at_rest_goes_on_when_the_peer_passes_over_its_first_entry(seed:
 def test_worlds_in_which_something_was_wrong_once(seed: int) -> None:
     """A probe lost with its place, payloads taken for an offer, ranges that roused each other."""
     go(seed)
+
+
+@pytest.mark.parametrize("seed", [3781])
+def test_a_payload_that_neither_has_whole_is_not_asked_for_again_and_again(seed: int) -> None:
+    go(seed)

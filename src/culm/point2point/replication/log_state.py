@@ -112,6 +112,7 @@ class LogState:
     # The peer's entries, and its knowledge of ours.
     offered: int | None = None  # the last entry that it has mentioned
     begun: int = 0  # the last entry within whose payload it has been
+    ahead: tuple[int, int] = (0, 0)  # the entry and byte of the furthest that we have passed
     passed: int = 0  # the last entry that it has notified
     told: Piece | None = None  # it knows that we have all before this one
     fork_told: int | None = None  # the first forked entry that it knows of
@@ -457,6 +458,12 @@ class LogState:
         self.fork = proof
         self._ask(proof, AddFork, proof=proof)
         return True
+
+    def _ask_for_rest(self, proposal: Proposal) -> None:
+        """Ask again where the peer has more of the payload at our end, and had less before."""
+        begun = proposal.start, proposal.start_offset or 0
+        if self.ahead < begun and proposal.start == self.position:
+            self.ahead, self.told = begun, None
 
     def _is_shown(self, proof: ForkProof) -> None:
         """The peer shows a fork."""

@@ -485,8 +485,7 @@ class LogSync(LogState):
                 self._do(steps.Confirm(request, want, end, status.hashes))
                 self._propose_wanted()
             case Answer.PASS:
-                if proposal.start == self.position:  # it has more than we of the payload at the end
-                    self.told = None
+                self._ask_for_rest(proposal)
                 self._propose_wanted()  # for our missing entries, instead
                 self._say(request, decisions.give_way(proposal, self))
             case Answer.SHOW_ENTRY if status is not None and status.entry is not None:
