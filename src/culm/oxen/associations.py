@@ -116,13 +116,8 @@ class Associations:
 
         Sending fails for peers without room and for those that do not accept a message this large.
         """
-        in_pieces = delivery is _IN_ORDER and len(data) > self._alone_max
         for peer in peers:
-            if peer.outgoing.is_full(delivery):
-                self._miss(peer, number, FailReason.QUEUE_FULL)
-            elif in_pieces and len(data) > peer.message_size_max:
-                self._miss(peer, number, FailReason.TOO_LARGE)
-            else:
+            if not self._fails(peer, number, delivery, len(data)):
                 self.send(peer, number, delivery, data)
 
     def broadcast(self, number: int, data: bytes) -> None:
@@ -131,33 +126,43 @@ class Associations:
         Sending fails for peers without room and for those that do not accept a message this large.
         Peers that have yet to join are told which broadcast to begin with.
         """
-        in_pieces = len(data) > self._alone_max
-        if in_pieces:
+        if len(data) > self._alone_max:
             parts = cut_broadcast(data, self._alone_max - 1, number, self._roster.next_broadcast)
         else:
             sequence = self._roster.next_broadcast()
             parts = [(number, sequence, write_broadcast(sequence, data))]
         for peer in self.peers.values():
             if peer.state is _JOINED:
-                if peer.outgoing.is_full(_IN_ORDER_BROADCAST):
+                if self._fails(peer, number, _IN_ORDER_BROADCAST, len(data)):
                     self._skip(peer, parts)
-                    self._miss(peer, number, FailReason.QUEUE_FULL)
-                elif in_pieces and len(data) > peer.message_size_max:
-                    self._skip(peer, parts)
-                    self._miss(peer, number, FailReason.TOO_LARGE)
                 else:
-                    for part in parts:
-                        peer.outgoing.add_broadcast(*part)
-                        if in_pieces and part is parts[0]:
-                            peer.outgoing.begin(_IN_ORDER_BROADCAST, number)
+                    self._add_broadcast(peer, number, parts)
                 self.courier.pump(peer)
             elif peer.state is _SYNCHRONIZING:
                 self._skip(peer, parts)
+
+    def _add_broadcast(self, peer: Peer, number: int, parts: list[tuple[int, int, Value]]) -> None:
+        first, *others = parts
+        peer.outgoing.add_broadcast(*first)
+        if others:
+            peer.outgoing.begin(_IN_ORDER_BROADCAST, number)
+        for part in others:
+            peer.outgoing.add_broadcast(*part)
 
     def _skip(self, peer: Peer, parts: list[tuple[int, int, Value]]) -> None:
         """Leave out a broadcast for `peer`, which learns of the gap when it gets there."""
         for _, sequence, _ in parts:
             peer.outgoing.skip_broadcast(sequence)
+
+    def _fails(self, peer: Peer, number: int, delivery: Delivery, size: int) -> bool:
+        """Report it if a joined peer has no room, or accepts no message this large."""
+        if peer.outgoing.is_full(delivery):
+            self._miss(peer, number, FailReason.QUEUE_FULL)
+            return True
+        if delivery is not Delivery.DATAGRAM and size > max(self._alone_max, peer.message_size_max):
+            self._miss(peer, number, FailReason.TOO_LARGE)
+            return True
+        return False
 
     def _miss(self, peer: Peer, number: int, reason: FailReason) -> None:
         self.events.append(SendFailed(peer=peer.sid, message=number, reason=reason))
@@ -257,7 +262,7 @@ class Associations:
         for sid in self._seeds:
             peer = self.peers.get(sid)
             if peer is not None and peer.known_to_user:
-                self._seeds.add(sid, None)
+                self._seeds.found(sid)
             elif (
                 peer is None
                 and sid not in self._roster.tombstones  # its last messages may still arrive

@@ -88,7 +88,7 @@ class Courier:
         flight, now = peer.outgoing.flight, self._clock.now
         silence = flight.silence(now)
         if silence >= self._patience_s and self._links.question(peer.sid, self._patience_s):
-            peer.hear(mute=True)
+            peer.fall_silent()
             self.ask_through_others(peer)
         elif max(silence, flight.rest(now)) >= self._patience_s and not peer.outgoing.challenged:
             self.challenge(peer)
@@ -132,7 +132,7 @@ class Courier:
 
     def hear(self, peer: Peer) -> None:
         """Note that a silent peer has acknowledged something."""
-        peer.hear(mute=False)
+        peer.speak()
         self._links.accept(peer.sid)
 
     def pump(self, peer: Peer) -> None:

@@ -164,9 +164,13 @@ class Incoming:
         ):
             self._ready.setdefault(delivery, []).extend(stream.skip(position))
 
-    def finalize(self, message: Finalize | None) -> None:
-        """Note the announced numbers of the sender's last messages, or that it stays after all."""
+    def finalize(self, message: Finalize) -> None:
+        """Note the announced numbers of the sender's last messages."""
         self.finalized = message
+
+    def stay(self) -> None:
+        """Withdraw the sender's goodbye."""
+        self.finalized = None
 
     def tag(self, message: Tags) -> bool:
         """Take the peer's tags; returns whether they have changed."""

@@ -99,9 +99,13 @@ class Peer:
         """Note a recent sign of life."""
         self.suspicion = 0
 
-    def hear(self, *, mute: bool) -> None:
-        """Note that it is `mute`, or has shown itself by an acknowledgement."""
-        self.mute = mute
+    def fall_silent(self) -> None:
+        """Until it shows itself, send it only as many bytes as others pay for."""
+        self.mute = True
+
+    def speak(self) -> None:
+        """Note that it has acknowledged something, and so has shown itself."""
+        self.mute = False
 
     @property
     def known_to_user(self) -> bool:
@@ -122,7 +126,7 @@ class Peer:
         self.believe()
         self.enter(PeerState.GIVEN_UP, now)
         if self.incoming is not None:
-            self.incoming.finalize(None)
+            self.incoming.stay()
 
     def ask(self, now: float) -> None:
         """Note that the user asks it for help to join, which gives it the full time to answer."""

@@ -24,9 +24,9 @@ class Seeds:
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._missing)
 
-    def add(self, sid: bytes, since: float | None) -> None:
-        """Ask `sid` whenever it is missing, as it is `since` then; ``None``: it is a peer."""
-        self._missing[sid] = since
+    def add(self, sid: bytes, now: float) -> None:
+        """Ask `sid` from now on; it is asked for the first time at `now`."""
+        self._missing[sid] = now
         self._pauses.pop(sid, None)
 
     def remove(self, sid: bytes) -> None:
@@ -38,6 +38,11 @@ class Seeds:
         """Stop asking all seeds."""
         self._missing.clear()
         self._pauses.clear()
+
+    def found(self, sid: bytes) -> None:
+        """Note that `sid` has become a peer."""
+        self._missing[sid] = None
+        self._pauses.pop(sid, None)
 
     def miss(self, sid: bytes, now: float) -> bool:
         """Note that `sid` is missing and not being asked; returns whether to ask it again now.
