@@ -659,10 +659,13 @@ class Simulator:
         changes = self.nodes[core.server_id].changes
         if isinstance(change, Server):
             core.add_server(change)
-            changes[change.server_id] = change
+            number, wanted = change.server_id, change
         else:
             core.remove_server(change)
-            changes[change] = None
+            number, wanted = change, None
+        if changes:
+            raise Violation(f"{core.server_id} begins a change before {changes} have ended")
+        changes[number] = wanted
 
     def _change(self) -> None:
         """Add or remove a server, sometimes against the rules, or let a learner vote."""

@@ -220,6 +220,17 @@ def test_a_removal_is_told_when_a_restart_would_know_it() -> None:
     assert [effect for effect in lab.pending if isinstance(effect, Persist)] == []
 
 
+def test_a_change_that_is_not_told_yet_is_in_progress() -> None:
+    """So each change has one end, and it is clear whose."""
+    lab = leader(stored=founders(1, 2))
+    removed(lab)
+    assert lab.core.configuration.ids == {1}
+    again = Server(2, "tcp://lab:2")
+    assert refusal(lambda: lab.core.add_server(again)) is ErrorCode.CHANGE_IN_PROGRESS
+    lab.release()
+    lab.core.add_server(again)
+
+
 def test_the_last_server_leads_after_a_restart() -> None:
     lab = leader(stored=founders(1, 2))
     removed(lab)

@@ -156,7 +156,8 @@ class Leadership:
         """The reason not to start a change now, if any."""
         if self._shared.journal.commit_index < self._first_index:
             return ErrorCode.NOTHING_COMMITTED
-        if self._change is not None or self._shared.journal.membership.pending:
+        untold = self._shared.changes  # in force, and not yet reported
+        if self._change is not None or self._shared.journal.membership.pending or untold:
             return ErrorCode.CHANGE_IN_PROGRESS
         return None if self._transfer.target is None else ErrorCode.TRANSFER_IN_PROGRESS
 
