@@ -270,3 +270,16 @@ def test_strangers_that_push_each_other_out_come_to_rest(size: int) -> None:
     network.run(3.0)
     assert network.statistics().sent < 1_000
     assert network.run(30.0, done=lambda: count(cluster, PeerJoined) == size * (size - 1))
+
+
+def test_candidates_take_turns() -> None:
+    """Gossip names them in the order of their IDs: the first ones kept all others out."""
+    table = Table(limits=Limits(candidates_max=1))
+    table.join(b"P")
+    asked = set()
+    for _ in range(40):
+        table.gossip(b"P", P=dict.fromkeys((b"far 1", b"far 2", b"far 3"), table.now))
+        (candidate,) = set(table.node.peers()) - {b"P"}
+        asked.add(candidate)
+        table.wait(100.0, alive=(b"P",))  # it is forgotten
+    assert asked == {b"far 1", b"far 2", b"far 3"}
