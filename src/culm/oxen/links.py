@@ -263,10 +263,8 @@ class Links:
             self._seal.outlive(milliseconds)
 
     def lively(self, gossip: Gossip) -> list[bytes]:
-        """Servers in `gossip` with a recent contact, at random: places may be too few for all."""
-        found = lively(gossip, self.contacts, self._clock.unix)
-        self._rng.shuffle(found)
-        return found
+        """Servers in `gossip` with a recent contact."""
+        return lively(gossip, self.contacts, self._clock.unix)
 
     def merge(self, gossip: Gossip) -> None:
         """Merge the contacts in `gossip` between servers in the table."""

@@ -55,7 +55,7 @@ class Reception:
     def __init__(
         self, context: Context, *, associations: Associations, roster: Roster, links: Links
     ) -> None:
-        self._clock, self._dropped = context.clock, context.dropped
+        self._clock, self._rng, self._dropped = context.clock, context.rng, context.dropped
         self._limits, self._timing = context.limits, context.timing
         self._associations = associations
         self._courier = associations.courier
@@ -98,6 +98,7 @@ class Reception:
             self._links.expect(sid, told=True)
         # A server that has left is in the table, and so no stranger, until its tombstone goes.
         strangers = [sid for sid in lively if sid not in self._links.contacts]
+        self._rng.shuffle(strangers)  # places may be too few for all
         found = [self._associations.admit(sid, told=True, speaks=False) for sid in strangers]
         self._links.hear_rumour(lively, size)
         self._links.merge(gossip)
