@@ -882,6 +882,7 @@ def test_who_was_removed_stands_no_more_when_all_is_silent_or_somebody_leads(the
     for _ in range(3):
         lab.wait(TIMING.election_timeout_max_s)
     assert lab.core.next_deadline() is None
+    assert not lab.core.addressees  # nor does its node dial them for ever
     assert lab.core.term == 1 + (then != "silence")
     assert lab.events.count(Left()) == 1
 

@@ -134,6 +134,8 @@ class Engine:
     def advance(self) -> None:
         """Do everything that is due at ``shared.now``."""
         self.departure.advance()
+        if self.elector.role in _ASKING and not self.departure.may_stand:
+            self._follow(self.term)  # one that has gone asks nobody, and needs no way to anybody
         if self.transfer.target is not None:
             self.transfer.advance()
         if self.leadership is not None:
