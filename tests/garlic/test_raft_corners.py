@@ -35,7 +35,9 @@ from culm.garlic.raft.messages import (
 )
 
 
-@pytest.mark.parametrize("name", ["append_entries_max", "apply_entries_max", "sync_gap"])
+@pytest.mark.parametrize(
+    "name", ["append_entries_max", "apply_entries_max", "chunk_size", "sync_gap"]
+)
 def test_a_limit_of_0_with_which_nothing_is_ever_done_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         Limits(**{name: 0})

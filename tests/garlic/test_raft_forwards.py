@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from types import FrameType
+from typing import Any
 
 import pytest
 from raft_clients import Clients
@@ -205,6 +208,7 @@ def test_what_waits_is_bounded_in_numbers_and_in_bytes() -> None:
     assert refused(lab, b"12345678901") is ErrorCode.VALUE_TOO_LARGE
     _, requests = forward(lab, b"12345")
     assert refused(lab, b"") is ErrorCode.QUEUE_FULL
+    assert refused(follower(proposals_max=2), b"", b"", b"") is ErrorCode.VALUE_TOO_LARGE
     # Values that the leader has appended count until they are committed.
     lab = follower(proposals_max=1)
     _, requests = forward(lab)
@@ -212,6 +216,32 @@ def test_what_waits_is_bounded_in_numbers_and_in_bytes() -> None:
     assert refused(lab) is ErrorCode.QUEUE_FULL
     lab.append(term=1, previous=(1, 1), entries=entries(1), commit=2)
     forward(lab)
+
+
+def lines_of_advance(waiting: int) -> int:
+    """The lines that run when time goes on, while so many values and reads wait."""
+    lab, count = follower(), 0
+    for _ in range(waiting):
+        forward(lab)
+        lab.core.read()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        lab.core.advance(lab.now)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_time_goes_on_at_the_same_cost_however_many_wait() -> None:
+    """All that waited was looked at with every input: the square of their number."""
+    assert lines_of_advance(80) == lines_of_advance(10)
 
 
 def test_nobody_to_forward_to() -> None:

@@ -482,7 +482,7 @@ def test_a_core_that_is_closed_waits_for_no_target() -> None:
 def test_proposals_are_bounded_by_count_and_size() -> None:
     lab = Lab(proposals_max=3, proposal_size_max=10)
     lab.settle(lab.lead())
-    assert refusal(lambda: lab.core.propose([b""] * 4)) is ErrorCode.QUEUE_FULL
+    assert refusal(lambda: lab.core.propose([b""] * 4)) is ErrorCode.VALUE_TOO_LARGE
     assert lab.core.propose([b""] * 3) == (2, 1)
     assert refusal(lambda: lab.core.propose([b""])) is ErrorCode.QUEUE_FULL
     assert lab.core.propose([]) == (5, 1)  # which is empty

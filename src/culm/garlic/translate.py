@@ -82,7 +82,7 @@ def fitting(limits: Limits) -> RaftLimits:
         limits.raft,
         append_entries_max=min(limits.raft.append_entries_max, entries_max),
         append_size_max=min(limits.raft.append_size_max, room),
-        chunk_size=min(limits.raft.chunk_size, room),
+        chunk_size=max(1, min(limits.raft.chunk_size, room)),
         chunk_size_max=min(limits.raft.chunk_size_max, room),
         servers_max=min(limits.raft.servers_max, limits.servers_max),
         endpoint_size_max=min(limits.raft.endpoint_size_max, limits.endpoint_size_max),

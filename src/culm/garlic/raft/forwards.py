@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from culm.garlic.raft.errors import ErrorCode
 from culm.garlic.raft.events import ForwardFailed
@@ -58,7 +59,10 @@ class Forwards:
     def _fits(self, count: int, size: int) -> bool:
         """Whether `count` values, of `size` bytes in all, go into one request."""
         limits = self._shared.limits
-        return count <= limits.append_entries_max and size <= limits.append_size_max
+        count_max = min(
+            limits.append_entries_max, limits.proposals_max
+        )  # a leader takes all or none
+        return count <= count_max and size <= limits.append_size_max
 
     def add(self, number: int, values: Sequence[bytes]) -> None:
         """Take values; `refusal` was asked before."""
@@ -166,6 +170,7 @@ class Forwards:
         now, wait = self._shared.now, self._shared.timing.election_timeout_max_s
         if self._asked and self._sent_at + wait <= now:
             self.fail(self._asked, certain=False)
-        late = [number for number in self._new if self.pending[number].asked_at + wait <= now]
+        # The oldest come first, so the rest need no look.
+        late = [*takewhile(lambda one: self.pending[one].asked_at + wait <= now, self._new)]
         del self._new[: len(late)]
         self.fail(late, certain=True)

@@ -77,14 +77,14 @@ class Leadership:
         if self._transfer.target is not None:
             raise LocalProtocolError(ErrorCode.TRANSFER_IN_PROGRESS)
         last_index = journal.log.last_index
-        if last_index - journal.commit_index + len(values) > limits.proposals_max:
+        waiting, size = last_index - journal.commit_index, sum(map(len, values))
+        if len(values) > limits.proposals_max or size > limits.proposal_size_max:
+            raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)  # they never fit
+        if (
+            waiting + len(values) > limits.proposals_max
+            or self._size + size > limits.proposal_size_max
+        ):
             raise LocalProtocolError(ErrorCode.QUEUE_FULL)
-        size = sum(map(len, values))
-        if self._size + size > limits.proposal_size_max:
-            too_large = size > limits.proposal_size_max
-            raise LocalProtocolError(
-                ErrorCode.VALUE_TOO_LARGE if too_large else ErrorCode.QUEUE_FULL
-            )
         if values:
             journal.append_values(values)
             self._size += size

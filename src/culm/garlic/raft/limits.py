@@ -9,7 +9,7 @@ from culm.arguments import check_int, check_numbers
 from culm.garlic.raft.model import Server
 
 # With 0 for one of these nothing is ever sent, applied or let in.
-_NEVER_0 = ("append_entries_max", "apply_entries_max", "sync_gap")
+_NEVER_0 = ("append_entries_max", "apply_entries_max", "chunk_size", "sync_gap")
 
 # With less a deadline could be due again as soon as it is met.
 _SHORTEST_S = 1e-6
