@@ -443,6 +443,7 @@ class Simulation:
                     peers_max=few.choice([1, 2, 3]) if self._crowded else enough,
                     sid_size_max=self.network.sid_sizes.get(sid, LIMITS.sid_size_max),
                 )
+        self._even = places and self.network.random("delays").random() < 0.25  # all delays equal
         for sid in self.names:
             self.cluster.add(sid, self._build, start=False)
 
@@ -580,7 +581,7 @@ class Simulation:
         rng = self.rng
         if self._seeds:
             self._ask_in_vain()
-        self.network.set_conditions(
+        self._set_conditions(
             Conditions(
                 loss=rng.choice([0.0, 0.02, 0.1, 0.3, 0.5]),
                 duplication=rng.choice([0.0, 0.1, 0.5]),
@@ -596,6 +597,11 @@ class Simulation:
                     pause = rng.choice([0.0, 0.05, 0.5]) / self.size
                     self.network.run(self.network.clock.now + pause)
                 self.boot(sid, self.helper(sid))
+
+    def _set_conditions(self, conditions: Conditions) -> None:
+        if self._even:
+            conditions = replace(conditions, delay_min=conditions.delay_max)
+        self.network.set_conditions(conditions)
 
     def _wall_in(self) -> list[tuple[bytes, bytes]]:
         """Let nodes be neighbours of few others; their links, those that lead to all first."""
@@ -645,7 +651,7 @@ class Simulation:
         """Faults stop; in the end all nodes are joined with each other."""
         self.network.heal()
         self.network.thief = None
-        self.network.set_conditions(
+        self._set_conditions(
             Conditions(loss=self.rng.choice([0.0, 0.02, 0.1]), delay_min=0.001, delay_max=0.02)
         )
         if self._scars:

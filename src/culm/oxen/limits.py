@@ -28,7 +28,7 @@ class Limits:
     candidates_max
         Known servers that have never joined: gossip has named them, and they are forgotten if they
         do not synchronize in time. As many again may be strangers, which have proved nothing
-        and were named by no trusted server: each can be displaced by the next one.
+        and were named by no trusted server: each can be displaced by a later one.
     queue_max
         Unacknowledged messages to one peer, each with a payload of at most `datagram_size_max`
         bytes and about 650 bytes more. There may be as many again in each of the two streams

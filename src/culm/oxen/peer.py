@@ -55,6 +55,8 @@ class Peer:
     outgoing: Outgoing
     since: float
     """Time at which the present state began, or at which it or our user last asked for it."""
+    met: float
+    """Time at which it got its place."""
     wanted: bool = False
     """Whether the user asked it for help to join."""
     state: PeerState = PeerState.SYNCHRONIZING

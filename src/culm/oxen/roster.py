@@ -50,8 +50,8 @@ class Roster:
     def has_room_for(self, *, trusted: bool, speaks: bool = False) -> bool:
         """Whether there is room for one more server.
 
-        Strangers, which are not trusted, have places of their own, and make room for each other and
-        for all others: the latest stranger is as likely to be honest as earlier ones.
+        Strangers, which are not trusted, have places of their own, and make room for all others,
+        and in time for each other: the latest is as likely to be honest as earlier ones.
 
         speaks: a message of it has come.  A candidate of which none has come, and which has
             acknowledged nothing, makes room for it: it may be out of reach.
@@ -59,7 +59,17 @@ class Roster:
         taken = self._is_full() and not self._strangers()
         if taken or (trusted and self._has_all_candidates()):
             return speaks and bool(self._silent())
-        return True
+        return trusted or self._may_be_replaced(self.in_the_way(trusted=False))
+
+    def _may_be_replaced(self, stranger: Peer | None) -> bool:
+        """Whether the oldest stranger has to go, by a chance that grows with the time it has had.
+
+        Those who ask at the same time would push each other out before any can prove itself.
+        """
+        if stranger is None:
+            return True
+        age = self._clock.unix - stranger.met
+        return age >= self._rng.random() * self._timing.redelivery_max_s
 
     def in_the_way(self, *, trusted: bool) -> Peer | None:
         """The stranger or silent candidate, if any, that has to go to make room for one more."""
@@ -120,7 +130,7 @@ class Roster:
             timing=self._timing,
             rng=self._rng,
         )
-        self.peers[sid] = peer = Peer(sid, outgoing, self._clock.unix)
+        self.peers[sid] = peer = Peer(sid, outgoing, self._clock.unix, self._clock.unix)
         self._links.add(sid)
         return peer
 
