@@ -101,6 +101,15 @@ class TestLiveness:
         peer.advance(65.0, False)
         peer.taken()
         assert peer.deadline(False) == 75.0
+        peer.advance(70.0, False)
+        peer.taken(all_left=True)
+        peer.advance(72.0, False)
+        peer.taken()
+        assert peer.deadline(False) == 80.0
+        peer.heard()
+        peer.asked(90.0)
+        peer.taken(92.0)
+        assert peer.deadline(False) == 102.0
 
     def test_times_may_come_with_what_happens(self) -> None:
         peer = self.liveness()

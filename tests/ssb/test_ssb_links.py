@@ -19,6 +19,7 @@ from culm.ssb.peer import (
     PeerDisconnected,
     PeerLink,
     Settings,
+    Timing,
 )
 
 POST = {"type": "post", "text": "hello"}
@@ -321,6 +322,19 @@ def test_who_waits_for_a_place_says_so_if_it_may_not_fall_back() -> None:
     assert [(each.peer, each.reason) for each in alice.told(FellBack)] == [
         (carol.peer.me, ExchangeInput.NO_PLACE)
     ]
+
+
+def test_who_waits_for_a_place_without_a_pause_does_so_a_tick_at_a_time() -> None:
+    """The clock was never done."""
+    alice = Node("alice", limits=ONE_SESSION, timing=Timing(session_s=0.0))
+    for name in ("bob", "carol"):
+        alice.peer.attached(feed_of(name), role=SessionRole.CLIENT)
+    alice.drain()
+    for _ in range(10):
+        due = alice.peer.next_deadline()
+        assert due is not None
+        alice.advance(due)
+    assert 0.1 <= due <= 100.0
 
 
 def test_when_the_other_side_may_open_no_more_sessions_both_get_news() -> None:

@@ -51,7 +51,7 @@ def test_canary_a_peer_that_does_not_hear(monkeypatch: pytest.MonkeyPatch) -> No
 def test_canary_a_peer_that_blames_others_for_its_own_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Liveness, "taken", lambda self, now: None)
+    monkeypatch.setattr(Liveness, "taken", lambda self, now, all_left: None)
     assert World(0).live(60.0).lost()
 
 
@@ -103,6 +103,17 @@ def test_by_default_silence_ends_after_ten_minutes() -> None:
         alice.advance(due)
     assert alice.peer.next_deadline() is None
     assert (due, alice.told(PeerDisconnected)[0].error.code) == (600.0, ErrorCode.SILENT)
+
+
+def test_news_on_their_way_to_a_dead_link_do_not_keep_it() -> None:
+    """Each message that left had the wait for an answer begin anew."""
+    alice, link = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {feed_of("alice"): 0}))
+    for now in range(0, 601, 50):
+        assert not link.closed
+        alice.advance(float(now))
+        alice.peer.publish({"type": "post"})
+        alice.drain()
+    assert alice.told(PeerDisconnected)[0].error.code is ErrorCode.SILENT
 
 
 def test_a_server_asks_for_a_sign_of_life_and_any_byte_is_one() -> None:

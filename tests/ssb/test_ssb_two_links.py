@@ -82,6 +82,18 @@ def test_when_a_second_link_is_lost_the_first_one_has_the_session_again() -> Non
         assert_they_exchange(alice, bob)
 
 
+def test_a_second_link_that_is_dead_does_not_keep_the_session_from_the_first_one() -> None:
+    """It was asked for over the dead one again and again, until that was silent for too long."""
+    alice, bob = pair()
+    connect(alice, bob)
+    run(alice, bob)
+    for node, link in zip((alice, bob), connect(alice, bob), strict=True):
+        node.ways.pop(link.number)
+    run(alice, bob)
+    pass_time(alice, bob, now=100.0)
+    assert_they_exchange(alice, bob)
+
+
 def test_a_session_is_asked_for_again_after_a_pause_that_doubles() -> None:
     """Half of it for the peer whose name comes first: if both ask, one is earlier."""
     pauses = {}

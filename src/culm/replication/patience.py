@@ -19,10 +19,10 @@ class Liveness:
     from its last sign of life until that was over, it has as long again.  Otherwise it is asked for
     a sign of life after `keepalive_s`, however late the time is told, and then has
     `idle_timeout_s`: counted from when bytes of ours last left, because the question may be queued
-    after them on the line.
+    after them on the line, until it is known to have left with them.
     """
 
-    __slots__ = ("_asked_at", "_heard", "_idle_timeout_s", "_keepalive_s", "_since", "now")
+    __slots__ = ("_asked_at", "_heard", "_idle_timeout_s", "_keepalive_s", "_left", "_since", "now")
 
     def __init__(self, *, idle_timeout_s: float, keepalive_s: float) -> None:
         self._idle_timeout_s = idle_timeout_s
@@ -31,6 +31,7 @@ class Liveness:
         self._since: float | None = None  # when the peer was heard last
         self._heard = False  # since the clock moved last
         self._asked_at: float | None = None  # or when bytes left last since then
+        self._left = False  # the question, too
 
     def heard(self, now: float | None = None) -> None:
         """The peer has given a sign of life, at the time told last, or now."""
@@ -51,13 +52,13 @@ class Liveness:
             answered = self._heard and now in (None, self.now)
             self._tell(now)
             if not answered:
-                self._asked_at = self.now
+                self._asked_at, self._left = self.now, False
 
-    def taken(self, now: float | None = None) -> None:
-        """Bytes of ours have left."""
-        if self._asked_at is not None:
+    def taken(self, now: float | None = None, *, all_left: bool = False) -> None:
+        """Bytes of ours have left, or all of them."""
+        if self._asked_at is not None and not self._left:
             self._tell(now)
-            self._asked_at = self.now
+            self._asked_at, self._left = self.now, all_left
 
     def _tell(self, now: float | None) -> None:
         self.now = self.now if now is None else now
@@ -81,7 +82,7 @@ class Liveness:
         self.now = now
         if inside or self._asked_at is not None or now < self._since + self._keepalive_s:
             return False
-        self._asked_at = now
+        self._asked_at, self._left = now, False
         return True
 
     def is_over(self, inside: bool = False) -> bool:

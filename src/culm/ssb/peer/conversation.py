@@ -89,6 +89,7 @@ _PARENT_ENDED: Final = "unexpected end of parent stream"
 _REASONS: Final = {EndReason.RECONNECTED: _RECONNECTED, EndReason.BLOCKED: "blocked"}
 _PAUSES: Final = frozenset({ExchangeMode.RESTING, ExchangeMode.MEANWHILE})
 _DOUBLINGS_MAX: Final = 6  # of the pause before another request for a session
+_TICK_S: Final = 0.1  # the least pause: with times of 0, it would be over again and again at once
 
 
 class LinkExchange:
@@ -118,7 +119,7 @@ class LinkExchange:
         self._call: Call | None = None  # of the session
         self._sessions_left = context.limits.sessions_max  # that the peer may open
         self._asks = context.settings.asks_as_server
-        self._resumed = 0  # number of further requests for a session
+        self.resumed = 0  # number of further requests for a session
         self.frames: FrameQueue | None = None
         if context.verifier is not None:
             self.frames = FrameQueue(self._core, context.verifier)
@@ -178,8 +179,8 @@ class LinkExchange:
         """
         if self.mode not in _PAUSES or not self._asks:
             return None
-        doublings = min(self._resumed, _DOUBLINGS_MAX) + (self._core.me > self._peer)
-        return self._context.timing.session_s * 2.0**doublings
+        doublings = min(self.resumed, _DOUBLINGS_MAX) + (self._core.me > self._peer)
+        return max(self._context.timing.session_s, _TICK_S) * 2.0**doublings
 
     @property
     def lacks_place(self) -> bool:
@@ -189,7 +190,7 @@ class LinkExchange:
     def wait_over(self) -> None:
         """Go on after a pause, or after the peer's time to open a session."""
         if self.pause_s is not None and not self._core.has_session(self._peer):
-            self._resumed += 1
+            self.resumed += 1
             if self.mode is ExchangeMode.RESTING or self._core.takes_sessions:
                 self._move(ExchangeInput.RESUMED)
                 self._ask()

@@ -172,17 +172,18 @@ class PeerLink:
     def data_to_send(self, size_max: int | None = None) -> bytes:
         check_size_max(size_max)
         parts: list[bytes] = []
-        was_held_up = self.rpc.is_held_up
+        was_held_up, all_left = self.rpc.is_held_up, False
         while size_max is None or size_max > 0:
             self._links.fill(self)
             data = self._machine.data_to_send(size_max)
             if not data:
+                all_left = True
                 break
             parts.append(data)
             if size_max is not None:
                 size_max -= len(data)
         if parts:
-            self.liveness.taken(self._links.time.now)
+            self.liveness.taken(self._links.time.now, all_left=all_left)
             if was_held_up:
                 self._links.wake(self)
         return b"".join(parts)
@@ -439,10 +440,14 @@ class Links:
         self._resume(event.peer)
 
     def _resume(self, peer: str) -> None:
-        """If a peer has no session left, let its newest suitable link request one."""
+        """If a peer has no session left, let its newest suitable link request one.
+
+        One that has done so in vain comes after the others: it may be dead.
+        """
         if self._context.core.has_session(peer):
             return
-        for number, conversation in reversed(self._of_peer.get(peer, {}).items()):
+        newest_first = reversed(self._of_peer.get(peer, {}).items())
+        for number, conversation in sorted(newest_first, key=lambda each: each[1].exchange.resumed):
             if conversation.resume(self.time.now):
                 self.wake(self._links[number])
                 return
