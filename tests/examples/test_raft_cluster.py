@@ -713,6 +713,8 @@ NO_QUESTIONS = [
     b'{"do": "add", "id": 9}',
     b'{"do": "add", "id": true}',
     b'{"do": "remove", "id": true}',
+    b'{"do": "remove", "id": -1}',
+    b'{"do": "transfer", "id": 4294967296}',
     b"[" * 100_000,
     b"9" * (1 << 21),
 ]

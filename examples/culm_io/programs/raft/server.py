@@ -51,7 +51,7 @@ from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.numbers import Metrics
 from culm_io.programs.ports import HOST
 from culm_io.programs.raft.client import ANSWER_TIMEOUT_S, LINE_SIZE_MAX, Failed
-from culm_io.programs.raft.farm import CERTIFICATE, Farm, check_certificate
+from culm_io.programs.raft.farm import CERTIFICATE, SERVER_ID_MAX, Farm, check_certificate
 from culm_io.programs.told import Telling
 from culm_io.programs.visitors import Visits
 from culm_io.stores.raft import RaftSqliteStore
@@ -317,6 +317,8 @@ class Service:
                 return {"ok": True, "value": self._machine.values.get(key)}
             case {"id": bool()}:
                 pass
+            case {"id": int(number)} if not 0 < number <= SERVER_ID_MAX:
+                return {"error": "UNKNOWN_SERVER", "certain": True}
             case {"do": "add", "id": int(number)}:
                 farm = Farm(self._farm.folder)
                 if number not in farm.control_ports():
