@@ -29,11 +29,9 @@ _EXCUSED = (None, RemoteProtocolError(ErrorCode.NO_NOTES))
 class TightHost(Host):
     """A host with the minimum of everything: one note, one message at a time."""
 
-    feeds_max = 1
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         tight = Limits(
-            feeds_max=self.feeds_max,
+            feeds_max=1,
             notes_max=1,
             unsent_size_max=1,
             read_count_max=1,

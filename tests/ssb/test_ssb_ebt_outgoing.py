@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ebt_support import ALICE, BOB, CAROL, alice, on
+from ebt_support import ALICE, BOB, CAROL, DAVE, Host, Pair, alice, on
 
 from culm.ssb.ebt import Limits, ReadMessages, SessionRole
 
@@ -53,3 +53,21 @@ def test_who_changes_its_mind_for_ever_is_read_two_kibibytes_at_a_time() -> None
         host.machine.receive_notes(session, {ALICE: -1})
     assert sizes[0] == 131072
     assert sizes[-1] == min(sizes) == 2048
+
+
+def test_a_feed_that_was_left_out_is_sent_to_who_has_asked_for_it_once_it_is_followed() -> None:
+    """The peer tells of it again when a refusal comes before our note."""
+    host = Host(ALICE, limits=Limits(feeds_max=1)).follow(ALICE)
+    host.write(DAVE, 2)
+    pair = Pair(client=host, server=Host(BOB).follow(BOB, CAROL, DAVE)).run()
+    host.follow(DAVE)
+    pair.run()
+    host.write(DAVE, 1)
+    pair.run()
+    assert pair.server.machine.clock[DAVE] == 3
+    assert [frame for _, frame in pair.said if DAVE in frame] == [
+        {BOB: on(0), CAROL: on(0), DAVE: on(0)},
+        {DAVE: -1},
+        {DAVE: on(2)},
+        {DAVE: on(0)},
+    ]

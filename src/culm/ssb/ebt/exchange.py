@@ -337,6 +337,8 @@ class FeedExchange:
             is_source = told > feed.received and self.sources.session_of(feed) is None
             relation = session.tell(feed, receive=is_source)
         self.sources.told(feed, session)
+        if told < 0:
+            relation.release()
         session.serve(relation)
         self._compare(feed, session)
 

@@ -165,6 +165,7 @@ class SendQueue:
         "_notes",
         "_queues",
         "_reading",
+        "_refusals",
         "_size",
         "_wake",
         "_wanting",
@@ -175,6 +176,7 @@ class SendQueue:
         self._limits = limits
         self._wake = wake  # called when there may be something to send or to read
         self._notes: dict[str, int] | None = None  # none are due; an empty frame may be due, too
+        self._refusals: dict[str, int] = {}  # before all other notes
         self._queues: dict[Relation, list[bytes]] = {}  # in turns
         self._size = 0
         self._wanting: Turns[Relation] = Turns()
@@ -199,14 +201,15 @@ class SendQueue:
         self._notes[feed] = value
         self._wake()
 
+    def refuse_first(self, feed: str) -> None:
+        """Put a refusal before the note about a feed that follows."""
+        self._refusals[feed] = REFUSAL
+
     # Messages
 
     def put(self, relation: Relation, messages: Sequence[bytes], last: int) -> None:
         """Queue messages of a feed, the last of which has the sequence `last`."""
-        queue = self._queues.get(relation)
-        if queue is None:
-            queue = self._queues[relation] = []
-        queue += messages
+        self._queues.setdefault(relation, []).extend(messages)
         self._size += sum(map(len, messages))
         relation.send(last)
         self._wake()
@@ -256,7 +259,7 @@ class SendQueue:
         """Take frames until they have `size_max` bytes, or more with the last one."""
         frames: list[bytes] = []
         room = float("inf") if size_max is None else size_max
-        while room > 0 and self._notes is not None:
+        while room > 0 and (self._refusals or self._notes is not None):
             frames.append(self._take_notes())
             room -= len(frames[-1])
         while room > 0 and self._queues:
@@ -278,12 +281,9 @@ class SendQueue:
         return frames
 
     def _take_notes(self) -> bytes:
-        assert self._notes is not None
-        count_max = self._limits.notes_max
-        if len(self._notes) <= count_max:
-            taken, self._notes = self._notes, None
-        else:
-            taken = {feed: self._notes.pop(feed) for feed in list(islice(self._notes, count_max))}
+        notes = self._refusals or self._notes or {}
+        taken = {feed: notes.pop(feed) for feed in list(islice(notes, self._limits.notes_max))}
+        self._notes = self._notes or None
         return json.dumps(taken, separators=(",", ":")).encode()
 
 
@@ -459,8 +459,7 @@ class PeerSession:
         self.heard = now
         relation.bring()
         feed_id = relation.feed.id
-        if self._distrusted_before:
-            self._distrusted_before.pop(feed_id, None)
+        self._distrusted_before.pop(feed_id, None)
         told = self._told[feed_id] if feed_id in self._told else self.told(feed_id)
         if told < sequence:
             self._told[feed_id] = sequence
@@ -497,6 +496,8 @@ class PeerSession:
         relation = self.relations.get(feed.id)
         if relation is None:
             relation = self.relations[feed.id] = Relation(feed)
+            if self._leaves_out and self.last_told(feed.id) is None:
+                self.outgoing.refuse_first(feed.id)  # then the peer repeats a note left out
         relation.tell(Demand.SOURCE if receive else Demand.STANDBY)
         self.outgoing.note(feed.id, feed.stored << 1 | (not receive))
         return relation
@@ -564,9 +565,8 @@ class PeerSession:
 
         It is excused if it was asked twice: then its messages may answer either request.
         """
-        feed = relation.feed
-        asked_once = relation.asks == 1 and feed.id not in self._refused
-        return sequence > feed.received + 1 and asked_once
+        asked_once = relation.asks == 1 and relation.feed.id not in self._refused
+        return sequence > relation.feed.received + 1 and asked_once
 
     def next_to_send(self, relation: Relation) -> int:
         """The first sequence that the peer does not have, and that is not on its way to it."""

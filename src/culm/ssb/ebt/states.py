@@ -153,7 +153,7 @@ class Demand(Enum):
     """The wish for a feed that we have told the peer of a session."""
 
     UNTOLD = "untold"
-    """None in this session, or none since the peer refused the feed as its source."""
+    """None in this session, or none since the peer refused the feed."""
     STANDBY = "standby"
     """We get it from another peer; the notes of this one keep us up to date."""
     SOURCE = "source"
