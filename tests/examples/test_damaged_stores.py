@@ -17,6 +17,7 @@ from culm.ssb.messages import ClassicMessage, create_message
 from culm.wire.multihash import YAMF
 from culm_io.programs.directory import command as directory
 from culm_io.programs.directory.files import StoreFilesError, load_key
+from culm_io.programs.directory.mirror import Mirror
 from culm_io.programs.ending import ImpossibleError
 from culm_io.programs.ssb import main as ssb
 from culm_io.stores.bamboo import SqliteStore, StoreFileError
@@ -205,7 +206,7 @@ def test_nothing_is_published_after_a_damaged_message_of_our_own(
         store.check_own()
 
 
-def test_a_damaged_payload_is_not_exported(
+def test_a_damaged_payload_is_not_written_by_export_nor_fetch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its files are named, those of other payloads are written, and a sound file stays."""
@@ -228,3 +229,18 @@ def test_a_damaged_payload_is_not_exported(
     assert "cannot write '1': the payload of entry 2 is damaged" in capsys.readouterr().err
     assert (into / "0").read_bytes() == b"A" * 100
     assert (into / "1").read_bytes() == b"B" * 100
+    (into / "1").write_bytes(b"sound")
+    with (
+        SqliteStore(Path(store), family=YAMF) as opened,
+        Mirror(
+            opened,
+            into=into,
+            wanted=None,
+            payload_size_max=None,
+            private=[],
+            on_place=lambda done, total: None,
+        ) as mirror,
+    ):
+        mirror.update()
+    assert mirror.failed == {b"1": "the payload of entry 2 is damaged"}
+    assert (into / "1").read_bytes() == b"sound"

@@ -402,7 +402,6 @@ def export(options: argparse.Namespace) -> ExitStatus:
             tree=reader.read().of(chosen),
             private=inside(options.into, belonging_to(options.store)),
             done=made,
-            verified=True,
             on_place=bars.counter("writing"),
         )
     lacking = [place.record.path for place in reader.lacking() if chosen(place.record.path)]

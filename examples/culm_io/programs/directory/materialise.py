@@ -53,7 +53,6 @@ def materialise(
     tree: Tree | None = None,
     private: Collection[bytes] = (),
     done: Materialised | None = None,
-    verified: bool = False,
     on_place: Callable[[int, int], object] = lambda done, total: None,
 ) -> Materialised:
     """Make `root` match the log; places outside the log are left alone.
@@ -66,8 +65,8 @@ def materialise(
     anything of.  `on_place` is told the numbers of places done, and of all places.
 
     An obstacle in one place, or one that may not be changed, does not stop the rest.  `done`
-    has the work done even if something is raised.  `verified`: what a disk may have damaged in the
-    store is one; see `Contents`.
+    has the work done even if something is raised.  A payload that a disk has damaged in the store
+    is one.
 
     Raises `directory.records.RecordError` for a log that is not one of a directory,
     `directory.folders.FolderBusyError`, and `OSError` for errors that would stop every place.
@@ -80,7 +79,7 @@ def materialise(
             root = lock_folder(root)
             stack.callback(os.close, root)
         staging = stack.enter_context(_staging(root))
-        maker = _Materialiser(root, staging, Contents(store, log, verified=verified), private, done)
+        maker = _Materialiser(root, staging, Contents(store, log, verified=True), private, done)
         directories = [place for place in places if isinstance(place.record, Directory)]
         with maker.at_work():
             for place in directories:
