@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from p2panda_nodes import OTHER, SCHEMA, Node
 from p2panda_support import HIGH, LOW
@@ -9,7 +11,18 @@ from p2panda_victim import Victim, rounds
 
 from culm.bamboo import LogKey
 from culm.bamboo.entry import decode
-from culm.p2panda import ErrorCode, Height, Limits, Offers, SessionEnded, SessionRequested
+from culm.machine import Closed
+from culm.p2panda import (
+    Connection,
+    Dialect,
+    ErrorCode,
+    Height,
+    Limits,
+    Offers,
+    SessionEnded,
+    SessionRequested,
+)
+from culm.p2panda.codec import Codec
 from culm.p2panda.comparison import Comparison
 from culm.p2panda.effects import Span
 from culm.p2panda.heights import decode_item, encode_item
@@ -152,6 +165,56 @@ def test_who_has_more_logs_than_go_into_a_have_gives_up(said: list[Message]):
     assert ended.error is not None
     assert ended.error.code is ErrorCode.TOO_MANY_LOGS
     assert victim.said[2:] == []
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+@pytest.mark.parametrize("authors", [1, 200])
+def test_a_have_of_more_logs_than_we_take_ends_its_session_alone(
+    dialect: Dialect, size: int, authors: int
+):
+    """It is passed over as it comes, in little memory, and is no fault."""
+    few = {"logs_max": 30, "schemas_max": 2, "schema_id_size_max": 200}
+    limits = Limits(**few, faults_max=0, receive_buffer_max=1)
+    machine = Connection(local_peer=b"a", remote_peer=b"b", dialect=dialect, limits=limits)
+    machine.announce((SCHEMA, OTHER), timestamp=1)
+    keys = [number.to_bytes(32, "big") for number in range(authors)]
+    logs = tuple(Height(LogKey(keys[n % authors], n // authors << 40), 1) for n in range(200))
+    codec = Codec(dialect=dialect, limits=Limits())
+    said = [SyncRequest(0, 0, (SCHEMA,)), Have(0, logs), SyncRequest(1, 0, (OTHER,)), Have(1, ())]
+    stream = b"".join(map(codec.encode, [*said, SyncDone(0, False)]))
+    events = list[Any]()
+    while stream:
+        room = machine.read_size()
+        assert 0 < room < 5_000
+        machine.receive_data(stream[: min(size, room)])
+        stream = stream[min(size, room) :]
+        events += iter(machine.next_event, None)
+    requested, ended, other, have = events
+    assert isinstance(ended, SessionEnded)
+    assert ended.error is not None
+    assert ended.error.code is ErrorCode.TOO_MANY_LOGS
+    assert (requested.session_id, other.session_id, have.session_id) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("at", "byte"), [(2, 0x82), (2, 0x20), (3, 0x5B), (9000, 0x9F), (9000, 0x80)]
+)
+def test_a_have_that_is_passed_over_has_to_be_one_however_it_is_cut(at: int, byte: int):
+    logs = tuple(Height(LogKey(bytes([n]) * 32, 1), 1) for n in range(200))
+    said = bytearray(Codec(dialect=Dialect.SEED, limits=Limits()).encode(Have(0, logs)))
+    said[at : at + 60] = bytes([byte]) * 60
+    told = list[list[object]]()
+    for size in (1, len(said)):
+        limits = Limits(logs_max=3)
+        machine = Connection(local_peer=b"a", remote_peer=b"b", limits=limits)
+        events = list[object]()
+        for start in range(0, len(said), size):
+            machine.receive_data(said[start : start + size])
+            events += iter(machine.next_event, None)
+        told.append(events)
+    assert told[0] == told[1]
+    assert isinstance(told[0][-1], Closed)
 
 
 def test_a_session_id_may_come_again_once_it_is_free():

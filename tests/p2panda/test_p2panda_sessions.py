@@ -873,6 +873,41 @@ def test_an_answer_to_a_request_that_gave_way_is_no_fault(renumbered: bool):
     assert peer.said() == [SyncDone(0, False)], "it would wait for us"
 
 
+@pytest.mark.parametrize("crossed", [False, True])
+def test_a_second_last_word_is_no_fault_where_requests_had_the_same_id(crossed: bool):
+    """One of them ended the peer's own request, or ours, which it then took for a new one."""
+    peer = Peer(limits=Limits(faults_max=0))
+    peer.meet()
+    peer.connection.request(ONE)
+    if crossed:
+        peer.tell(SyncRequest(0, 1, ONE))
+    assert peer.tell(SyncDone(0, False)) == [DoneReceived(session_id=0, live_mode=False)]
+    (ended,) = peer.tell(SyncDone(0, False))
+    assert isinstance(ended, SessionEnded)
+    assert ended.error is not None
+    assert ended.error.code is ErrorCode.GIVEN_UP
+
+
+@pytest.mark.parametrize("offered", [False, True])
+def test_an_id_is_not_free_while_a_peer_that_offered_live_mode_may_end_the_session(offered: bool):
+    """It takes its offer back before it has heard that we are done, or answers the same of ours."""
+    peer = Peer(dialect=Dialect.AQUADOGGO)
+    peer.meet()
+    peer.accept(0, 1, *ONE)
+    session = peer.connection.session(0)
+    if offered:
+        session.finish(live_mode=True)
+        session.finish()
+    peer.tell(SyncDone(0, True))
+    if not offered:
+        session.finish()
+    peer.events()
+    assert session.state is SessionState.OVER
+    asked = peer.connection.request(ONE)
+    peer.tell(SyncDone(0, False))
+    assert asked.state is SessionState.REQUESTED
+
+
 @pytest.mark.parametrize("asked_between", [False, True])
 def test_in_the_dialect_of_aquadoggo_a_late_answer_spoils_no_request(asked_between: bool):
     """The line stood still: both requests of ours, with one id, are answered at once."""

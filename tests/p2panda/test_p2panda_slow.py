@@ -10,7 +10,7 @@ from test_p2panda_again import Line
 
 from culm.effects import Effect
 from culm.machine import Closed
-from culm.p2panda import Mode, SessionEnded
+from culm.p2panda import Mode, ReplicatorLimits, SessionEnded
 from culm.p2panda import line as movement
 
 
@@ -57,10 +57,12 @@ def test_a_line_that_carries_next_to_nothing_stands_still(mode: Mode):
 class SlowStores(Line):
     """A line between stores that take so many seconds for each effect, all at a time."""
 
-    def __init__(self, mode: Mode, *seconds: float, both_ask: bool) -> None:
+    def __init__(
+        self, mode: Mode, *seconds: float, both_ask: bool, **limits: ReplicatorLimits
+    ) -> None:
         self._seconds = seconds
         self._due: list[tuple[float, int, Effect[Any]]] = []
-        super().__init__(mode, both_ask=both_ask)
+        super().__init__(mode, both_ask=both_ask, **limits)
 
     def serve(self, side: int, effect: Effect[Any]) -> None:
         self._due.append((self.now + self._seconds[side], side, effect))
@@ -87,6 +89,19 @@ def test_stores_that_take_longer_than_an_answer_may(
     line.work(10_000)
     assert line.equal
     assert line.told(Closed) == []
+
+
+@pytest.mark.parametrize("both_ask", [False, True])
+@pytest.mark.parametrize("mode", Mode)
+def test_documents_that_have_been_found_do_not_wait_for_others(mode: Mode, both_ask: bool):
+    """Nine documents are looked for one by one, which takes longer than a session may stand still.
+
+    Nothing was sent before all were found, and each next session came no further.
+    """
+    one = ReplicatorLimits(spans_max=1)
+    line = SlowStores(mode, 80.0, 80.0, both_ask=both_ask, asker=one, other=one)
+    line.work(10_000)
+    assert line.equal
 
 
 def test_what_has_waited_behind_others_is_judged_from_when_it_left():

@@ -79,6 +79,7 @@ class MessageBounds(NamedTuple):
     """Those of a message type: its own items, bytes, nested arrays, and all items in these.
 
     items_max, item_size: the items that any message may have, and the bytes that allow one more.
+    passed_item_size: the bytes that do so in one that is passed over.
     """
 
     arities: frozenset[int]
@@ -86,6 +87,7 @@ class MessageBounds(NamedTuple):
     depth_max: int
     items_max: int = 16
     item_size: int = 1 << 30
+    passed_item_size: int = 0
 
 
 @lru_cache(maxsize=16)
@@ -96,9 +98,9 @@ def _bounds(dialect: Dialect, limits: Limits) -> Mapping[int, MessageBounds]:
     entry = _FRONT_SIZE + 2 * _HEAD_SIZE + ENTRY_SIZE_MAX + limits.operation_size_max
     have = _FRONT_SIZE + _HEAD_SIZE + limits.logs_max * (ITEM_SIZE_MAX + 1)
     named = 5 + limits.schemas_max
-    depth, *heights = 3, 5, ITEM_SIZE_MIN // 4
+    depth, *heights = 3, 5, ITEM_SIZE_MIN // 4, ITEM_SIZE_MIN // 4
     if dialect is Dialect.AQUADOGGO:
-        depth, *heights = 5, 4 + 6 * limits.logs_max, have
+        depth, *heights = 5, 4 + 6 * limits.logs_max, have, 2
     ranges = _FRONT_SIZE + 2 * ITEM_SIZE_MAX + _HEAD_SIZE + LIFT_SIZE_MAX
     return {
         _Type.ANNOUNCE: MessageBounds(frozenset({4}), ids, 2, named),
@@ -144,7 +146,7 @@ class Codec:
             case SyncDone(session_id, live_mode):
                 return cbor.encode([_Type.SYNC_DONE, session_id, live_mode])
             case Have(session_id, heights):
-                return _front(3, _Type.HAVE, session_id) + self._encode_heights(heights)
+                return _front(3, _Type.HAVE, session_id) + self._encode_heights(heights or ())
             case Reconcile(session_id, inner):
                 return self._encode_range(session_id, inner)
 
@@ -325,11 +327,10 @@ class Codec:
 class Framer:
     """Takes messages, which stand back to back, from the front of `inbox`.
 
-    skip_max: the size of an operation that is passed over since it is too large.
-    left: bytes of such an operation that are still to come.
+    skip_max: the size of an operation, or of ``Have``, that is passed over since it is too large.
     """
 
-    __slots__ = ("_bounds", "_codec", "_inbox", "_scanner", "_skip_max", "left")
+    __slots__ = ("_bounds", "_codec", "_inbox", "_left", "_passing", "_scanner", "_skip_max")
 
     def __init__(self, inbox: ReceiveBuffer, codec: Codec, *, skip_max: int = 0) -> None:
         self._inbox = inbox
@@ -337,24 +338,29 @@ class Framer:
         self._bounds: MessageBounds | None = None  # of the message that has begun
         self._scanner: Scanner | None = None
         self._skip_max = skip_max
-        self.left = 0
+        self._left = 0  # bytes of such an operation that are still to come
+        self._passing: Scanner | None = None  # through such a ``Have``
+
+    @property
+    def passes(self) -> bool:
+        """Whether more is to come of something that is passed over."""
+        return self._left > 0 or self._passing is not None
 
     @property
     def size_max(self) -> int:
         """The size that the next message may have, as far as its first bytes tell."""
+        if self._passing is not None:
+            return _HEAD_SIZE
         return _TYPE_SIZE_MAX if self._bounds is None else self._bounds.size_max
 
-    def take(self) -> bytes | SendEntry | None:
-        """The next message, if it is complete; an entry alone if its operation is too large.
+    def take(self) -> bytes | SendEntry | Have | None:
+        """The next message, if it is complete; without what is too large in it.
 
         Raises `RemoteProtocolError`, the same for every chunking: ``MALFORMED``,
         ``UNKNOWN_MESSAGE``, ``MESSAGE_TOO_LARGE``.
         """
-        if self.left:
-            skipped = min(self.left, self._inbox.size)
-            self._inbox.consume(skipped)
-            self.left -= skipped
-        if self.left:
+        self._pass_over()
+        if self.passes:
             return None
         if self._scanner is None:
             self._bounds = bounds = self._begin()
@@ -367,14 +373,15 @@ class Framer:
                 item_size=bounds.item_size,
             )
         try:
-            with self._inbox.view() as data:
-                size = self._scanner.scan(data, len(data))
+            size = self._scan(self._scanner)
         except DecodeError as error:
-            too_large = error.code is WireErrorCode.LIMIT_EXCEEDED
-            if too_large and (entry := self._without_operation()) is not None:
-                return entry
-            code = ErrorCode.MESSAGE_TOO_LARGE if too_large else ErrorCode.MALFORMED
-            raise RemoteProtocolError(code, str(error)) from None
+            cut = error.code is WireErrorCode.LIMIT_EXCEEDED and (
+                self._without_operation() or self._without_heights()
+            )
+            if cut:
+                self._bounds = self._scanner = None
+                return cut
+            raise _refusal(error) from None
         if size is None:
             return None
         if self._scanner.pairs:
@@ -382,10 +389,31 @@ class Framer:
         self._bounds = self._scanner = None
         return self._inbox.take(size)
 
+    def _scan(self, scanner: Scanner) -> int | None:
+        with self._inbox.view() as data:
+            return scanner.scan(data, len(data))
+
+    def _pass_over(self) -> None:
+        """Drop what has come of something that is too large."""
+        if self._left:
+            skipped = min(self._left, self._inbox.size)
+            self._inbox.consume(skipped)
+            self._left -= skipped
+        elif self._passing is not None:
+            try:
+                size = self._scan(self._passing)
+            except DecodeError as error:
+                raise _refusal(error) from None
+            if size is None:
+                size = self._passing.pass_over(self._inbox.size)
+            else:
+                self._passing = None
+            self._inbox.consume(size)
+
     def entry_session(self) -> int | None:
         """The session of the next message, if that is an entry and the session's id is small."""
         inbox = self._inbox
-        if self._scanner is not None or self.left or inbox.size < 3 or inbox.peek(2) != _ENTRY:
+        if self._scanner is not None or self.passes or inbox.size < 3 or inbox.peek(2) != _ENTRY:
             return None
         session_id = inbox[2]
         if session_id <= _DIRECT_MAX:
@@ -427,13 +455,31 @@ class Framer:
         entry, end = cbor.decode_first(data, end, 0) if end > 0 else (b"", end)
         if type(session_id) is not int or not self._codec.is_entry(entry, b"") or end < 0:
             return None
-        kind, size, head_size = _kernel.head(data[end : end + 9], 0)
+        kind, size, head_size = _kernel.head(data[end : end + _HEAD_SIZE], 0)
         if kind != BYTES or head_size < 0 or size > self._skip_max:
             return None
         self._inbox.consume(end + head_size)
-        self.left = size
-        self._bounds = self._scanner = None
+        self._left = size
         return SendEntry(session_id, entry, None)
+
+    def _without_heights(self) -> Have | None:
+        """``Have`` with its session alone, if it names too many logs, which are passed over."""
+        if self._bounds is not self._codec.bounds[MessageType.HAVE]:
+            return None
+        data = self._inbox.peek(_FRONT_SIZE_MAX)
+        session_id, end = cbor.decode_first(data, 2, 0)
+        if end < 0 or type(session_id) is not int or session_id < 0:
+            return None
+        kind, count, head_size = _kernel.head(data[end : end + _HEAD_SIZE], 0)
+        if kind != ARRAY or head_size < 0 or count > self._skip_max:
+            return None
+        self._passing = Scanner(
+            size_max=self._skip_max,
+            depth_max=self._bounds.depth_max,
+            items_max=self._bounds.items_max,
+            item_size=self._bounds.passed_item_size,
+        )
+        return Have(session_id, None)
 
     def _begin(self) -> MessageBounds | None:
         """The bounds of the message that begins here; ``None`` if too little has arrived."""
@@ -496,6 +542,12 @@ def _check_list(value: Any) -> list[Any]:
     if not is_list(value):
         raise _malformed("no array where there must be one")
     return value
+
+
+def _refusal(error: DecodeError) -> RemoteProtocolError:
+    too_large = error.code is WireErrorCode.LIMIT_EXCEEDED
+    code = ErrorCode.MESSAGE_TOO_LARGE if too_large else ErrorCode.MALFORMED
+    return RemoteProtocolError(code, str(error))
 
 
 def _malformed(message: str) -> RemoteProtocolError:

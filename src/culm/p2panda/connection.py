@@ -245,7 +245,7 @@ class Connection(StreamBase[ConnectionEvent]):
         self._sessions.advance(
             now,
             carried=self._heard + self._answers.taken,
-            is_busy=bool(self._inbox.size or self._framer.left or self._outbox.size),
+            is_busy=bool(self._inbox.size or self._framer.passes or self._outbox.size),
         )
 
     def excuse(self, now: float) -> None:
@@ -280,7 +280,7 @@ class Connection(StreamBase[ConnectionEvent]):
     def _step_eof(self) -> ConnectionEvent | None:
         if self._overfull:
             return None
-        if self._inbox.size or self._framer.left:
+        if self._inbox.size or self._framer.passes:
             raise RemoteProtocolError(ErrorCode.EOF_IN_MESSAGE)
         running = self._sessions.running
         if any(session.remote is not SideState.DONE for session in running):

@@ -46,7 +46,7 @@ class ErrorCode(ProtocolErrorCode):
     TOO_MANY_ROUNDS = 31
     """A question when no round is left in which to answer it."""
     TOO_MANY_LOGS = 32
-    """We have more logs than go into one `Have`."""
+    """One side has more logs than go into one `Have`, as ours or the other one's limits say."""
     HEIGHTS_ONLY = 33
     """A request for set reconciliation was answered with `Have`: no fault, but no session."""
     TOO_MANY_DUPLICATES = 34

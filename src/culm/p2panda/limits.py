@@ -23,10 +23,11 @@ class Limits:
     operation_size_max
         The size of one operation; a message is buffered as a whole.
     operation_skip_max
-        The size of an operation that is too large, and is left out: it is passed over as it comes.
-        One that is larger still ends the connection.
+        The size of an operation, or of a ``Have``, that is too large, and is left out: it is passed
+        over as it comes.  One that is larger still ends the connection.
     logs_max
-        Logs in one ``Have``: 85 bytes each on the wire, some 400 while the session lasts.
+        Logs in one ``Have``: 85 bytes each on the wire, some 400 while the session lasts.  One that
+        is too large is passed over, and ends its session.
     sessions_max
         Concurrent sessions, whichever side asked for them; under 1 KiB each besides their schemas.
         There may be as many again that have failed on our side and not yet on the peer's.

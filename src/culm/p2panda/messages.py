@@ -114,10 +114,13 @@ class SyncDone:
 
 @dataclass(frozen=True, slots=True)
 class Have:
-    """The heights of all logs of the sender."""
+    """The heights of all logs of the sender.
+
+    heights: ``None`` if they were more than we take.
+    """
 
     session_id: int
-    heights: tuple[Height, ...]
+    heights: tuple[Height, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

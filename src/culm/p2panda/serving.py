@@ -154,13 +154,13 @@ class Serving:
             return False
         self._has_room = True
         self._draw()
-        if self._wanted:
+        if self._wanted and not self._has_found:
             self._find_documents()
             return True
-        if self._stage is _Stage.KNOWN and self._documents:
+        if not self._wanted and self._stage is _Stage.KNOWN and self._documents:
             self._ready.extend(self._documents.values())
             self._documents = {}
-        if self._chunk or self._parts or self._crowd or self._ready:
+        if self._has_found:
             if self._has_chunk():
                 return self._claim() and self._read_chunk()
             self._locate()
@@ -169,6 +169,11 @@ class Serving:
             return self._claim() and self._read_new(*self._scan)
         self._room.forget(self._session)
         return False
+
+    @property
+    def _has_found(self) -> bool:
+        """Whether something can be read: before more is looked for, as the peer's time passes."""
+        return bool(self._chunk or self._parts or self._crowd or self._ready)
 
     def _claim(self) -> bool:
         """Whether there is room for the next read; if not, it gets a turn when there is."""

@@ -51,6 +51,8 @@ from culm.timers import Deadlines
 
 # The number of sessions that are remembered because the peer may not have heard of their end yet.
 _GIVEN_UP_MAX: Final = 256
+# The errors of a peer that could not know how much we take.
+_TOO_MANY: Final = frozenset({ErrorCode.TOO_MANY_LOGS, ErrorCode.TOO_MANY_RANGES})
 
 
 class Session:
@@ -66,7 +68,7 @@ class Session:
     state: its state, which follows from the next two.
     local, remote: the messages that we have sent, and those that the peer has.
     moved_at, carried: the time of the last message, in either direction, and `Line.carried` then.
-    is_doubtful: whether words of an earlier one with the same id, given up here, may come.
+    is_doubtful: whether words of another one with the same id, given up here, may come.
     """
 
     __slots__ = (
@@ -166,6 +168,8 @@ class Session:
         after = STEPS[self.mode][self.remote, group]
         if isinstance(after, ErrorCode):
             raise RemoteProtocolError(after, f"{group.value} when {self.remote.value}")
+        if after is SideState.DONE and self.remote is SideState.SILENT:
+            self.is_doubtful |= self.requested_by_us  # it may have ended a request of its own
         self.move(self.local, after)
 
     def may_receive(self, group: MessageGroup) -> bool:
@@ -235,11 +239,9 @@ class Sessions:
         # Over for us, though messages of them may still come.  Each: was the peer told of that?
         self._given_up: dict[int, bool] = {}
         self._deadlines: Deadlines[Session] = Deadlines()
-        self._started = False  # the time is known
-        self._closed = False
+        self._started = self._closed = False  # started: the time is known
         self.events: Queue[ConnectionEvent] = Queue()
-        self.faults = 0
-        self.now, self.line = 0.0, Line()
+        self.faults, self.now, self.line = 0, 0.0, Line()
 
     @property
     def running(self) -> list[Session]:
@@ -260,10 +262,7 @@ class Sessions:
     # Requests.
 
     def request(self, mode: Mode, schema_ids: tuple[str, ...]) -> Session:
-        """Ask the peer for a session.
-
-        Raises `LocalProtocolError`: ``DUPLICATE_SESSION``, ``TOO_MANY_SESSIONS``.
-        """
+        """Ask the peer for a session; raises ``DUPLICATE_SESSION``, ``TOO_MANY_SESSIONS``."""
         if self.about(schema_ids) is not None:
             raise LocalProtocolError(ErrorCode.DUPLICATE_SESSION, ", ".join(schema_ids))
         if self._room < 1:
@@ -294,11 +293,10 @@ class Sessions:
                 self._give_up(session_id)
             same_id = None
         crossing = {each: None for each in (same_schemas, same_id) if each is not None}
-        reason = self._reason_against(crossing, same_schemas)
-        if reason is not None:
+        if (reason := self._reason_against(crossing, same_schemas)) is not None:
             return RequestIgnored(session_id=session_id, reason=reason)
         session = Session(session_id, self, mode=mode, schema_ids=schema_ids, requested_by_us=False)
-        session.is_doubtful = session_id in self._given_up
+        session.is_doubtful = same_id is not None or session_id in self._given_up
         for each in crossing:
             self._forget(each)
             self._give_up(each.session_id, told=self._reuses_ids)  # a word might hit the next one
@@ -450,6 +448,8 @@ class Sessions:
                 return RangeReceived(session_id=session_id, message=inner)
             case Have(_, heights):
                 session.received(MessageGroup.HAVE)
+                if heights is None:
+                    raise RemoteProtocolError(ErrorCode.TOO_MANY_LOGS)
                 logs = {height.log for height in heights}
                 if len(logs) < len(heights) or not all(height.seqnum for height in heights):
                     raise RemoteProtocolError(ErrorCode.BAD_HAVE)
@@ -482,6 +482,8 @@ class Sessions:
         match session.state:
             case SessionState.OVER:
                 self._forget(session)
+                if session.remote is SideState.OFFERING:  # it may say `SyncDone` once more
+                    self._give_up(session.session_id)
                 self.events.append(SessionEnded(session_id=session.session_id))
             case SessionState.LIVE:
                 if was is not SessionState.LIVE:
@@ -500,7 +502,7 @@ class Sessions:
         if session.is_doubtful:
             self._given_up.pop(session.session_id, None)
             error = RemoteProtocolError(ErrorCode.GIVEN_UP, f"session {session.session_id}")
-        elif error.code is not ErrorCode.TOO_MANY_RANGES:  # which it could not know we do not take
+        elif error.code not in _TOO_MANY:
             self.count_fault()
         self._end(session, error)
 
@@ -530,8 +532,7 @@ class Sessions:
             del self._given_up[next(iter(self._given_up))]
 
     def _keep(self, session: Session) -> None:
-        self._by_id[session.session_id] = session
-        self._about[frozenset(session.schema_ids)] = session
+        self._by_id[session.session_id] = self._about[frozenset(session.schema_ids)] = session
         self._watch(session)
 
     def say_goodbye(self) -> None:

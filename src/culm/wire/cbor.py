@@ -55,8 +55,8 @@ class Scanner:
     """
 
     __slots__ = (
-        *("_at", "_begun", "_depth_max", "_item_size", "_items_max", "_open", "_owed", "_size_max"),
-        "pairs",
+        *("_at", "_begun", "_depth_max", "_item_size", "_items_max", "_open", "_owed", "_passed"),
+        *("_size_max", "pairs"),
     )
 
     def __init__(
@@ -70,16 +70,18 @@ class Scanner:
         self._at = 0  # where the next head stands
         self._open = [1]  # items that are still to begin: of the whole, then of each open array
         self._owed = 1  # the sum of them
+        self._passed = 0  # bytes dropped by now
         self.pairs = 0
 
     def scan(self, data: bytes | memoryview, end: int) -> int | None:
-        """Go on in `data`, which begins with the item and has `end` bytes by now.
+        """Go on in `data`, which begins with the item, or what is left of it, and has `end` bytes.
 
         Returns the size of the item once it is whole.  Raises `DecodeError`, the same for every
         chunking: ``LIMIT_EXCEEDED``, ``NON_CANONICAL``, ``BAD_TYPE``.
         """
         at, open, owed, begun = self._at, self._open, self._owed, self._begun
-        items_max, item_size = self._items_max, self._item_size
+        items_max, item_size, passed = self._items_max, self._item_size, self._passed
+        size_max = self._size_max - passed
         while owed and at < end:
             kind, argument = data[at] >> 5, data[at] & 31
             behind = at + 1
@@ -89,14 +91,14 @@ class Scanner:
                 if size == _kernel.TRUNCATED:
                     break
                 if size < 0:
-                    raise _fault(at, size)
+                    raise _fault(passed + at, size)
                 behind = at + size
             owed -= 1
             begun += 1
             open[-1] -= 1
             if kind in (ARRAY, MAP):
                 if len(open) > self._depth_max:
-                    raise _too_much(at, f"over {self._depth_max} nested arrays")
+                    raise _too_much(passed + at, f"over {self._depth_max} nested arrays")
                 if kind == MAP:
                     self.pairs += argument
                     argument *= 2
@@ -104,15 +106,23 @@ class Scanner:
                 open.append(argument)
             elif kind in (BYTES, TEXT):
                 behind += argument
-            if behind + owed > self._size_max:
-                raise _too_much(at, f"over {self._size_max} bytes")
-            if begun > items_max + behind // item_size:
-                raise _too_much(at, f"over {items_max} items, and one for {item_size} bytes")
+            if behind + owed > size_max:
+                raise _too_much(passed + at, f"over {self._size_max} bytes")
+            if begun > items_max + (passed + behind) // item_size:
+                why = f"over {items_max} items, and one for {item_size} bytes"
+                raise _too_much(passed + at, why)
             while open and not open[-1]:
                 open.pop()
             at = behind
         self._at, self._owed, self._begun = at, owed, begun
         return at if not owed and at <= end else None
+
+    def pass_over(self, end: int) -> int:
+        """How many of the `end` bytes are to be dropped, since the rest does not need them."""
+        passed = min(self._at, end)
+        self._at -= passed
+        self._passed += passed
+        return passed
 
 
 def encode(value: Any) -> bytes:
