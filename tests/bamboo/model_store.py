@@ -121,6 +121,12 @@ class ModelStore(LogStore):
             if new.payload is not None and not row.complete and not (new.staged and row.payload):
                 row = _Row(new.entry, new.payload, not new.staged, new.staged)
             rows[log, seqnum] = row
+        given = {new.entry.seqnum for new in entries}
+        for (of, seqnum), row in rows.items():
+            before = rows.get((of, seqnum - 1))
+            apart = of == log and len({seqnum - 1, seqnum} & given) == 1
+            if apart and before is not None and before.entry.hash() != row.entry.backlink:
+                raise StoreError(StoreErrorCode.CONFLICT, log, max({seqnum - 1, seqnum} & given))
         self._rows = rows
 
     def _row(self, log: LogKey, seqnum: int) -> _Row:

@@ -80,7 +80,8 @@ def test_every_store_effect_is_performed_by_the_operation_of_its_name() -> None:
     assert {kind.__name__ for kind in operations} == made - others
     assert all(issubclass(kind, effects.StoreEffect) for kind in operations)
     asked_for_by_users = {"discard_payload", "family", "fork", "head", "newest", "perform"}
-    assert set(operations.values()) | asked_for_by_users == {
+    for_stores = {"check_links"}
+    assert set(operations.values()) | asked_for_by_users | for_stores == {
         name for name in vars(LogStore) if not name.startswith("_")
     }
     for kind, name in operations.items():

@@ -492,3 +492,25 @@ def test_an_entry_is_compared_when_there_is_credit_for_that() -> None:
     asked = peer.machine.logs[LOG].ours[Purpose.NEXT].request
     assert asked is not None
     assert (asked.proposal.start, asked.proposal.end) == (5, 5)
+
+
+@pytest.mark.parametrize("fork_at", [2, 3])
+@pytest.mark.parametrize("islands", [(False, True), (True, False)])
+def test_entries_of_two_branches_never_stand_beside_each_other(
+    fork_at: int, islands: tuple[bool, bool]
+) -> None:
+    """One peer has entry 4 of a branch, one the entries up to 3 of the other; both are fetched."""
+    one, other = (news_of((5,) * 4, branch=each, fork_at=fork_at) for each in (b"", b"other"))
+    log, store = key_of(one), store_of(one[:1])
+    for island in islands:
+        world = World()
+        peer = world.node(store_of(other if island else one[:3]))
+        end = world.connect(world.node(store, interest=Interest(want=None)), peer).left
+        end.machine.replicate(log, Want(first=4, last=4) if island else Want(first=2, last=3))
+        end.drain()
+        world.settle()
+        check_store(store)
+    if islands[1]:
+        fork = store.fork(log)
+        assert fork is not None
+        assert fork.seqnum == fork_at

@@ -263,6 +263,7 @@ class SqliteStore(FileStore, LogStore):
                 if forked_at is not None and seqnum >= forked_at:
                     raise StoreError(StoreErrorCode.FORKED, log, seqnum)
                 self._append_one(log_row, log, new)
+            self.check_links(log, entries)
             self._move_head(log_row)
             self._touch(log_row)
 

@@ -15,7 +15,7 @@ class StoreErrorCode(IntEnum):
     WRONG_LOG = 1
     """The entry or proof is of another log, or of another hash family."""
     CONFLICT = 2
-    """Another entry of the same sequence number is stored."""
+    """Another entry of the same sequence number is stored, or beside it one of another branch."""
     FORKED = 3
     """The log is forked at or before this entry."""
     UNKNOWN_ENTRY = 4

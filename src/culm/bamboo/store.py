@@ -17,11 +17,12 @@ from typing import Any
 
 from culm.bamboo import effects
 from culm.bamboo.effects import LogStatus
-from culm.bamboo.entry import Entry, LogKey
+from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import Head, NewEntry, StoredEntry, StoreError, StoreErrorCode
 from culm.machine import Effect
 from culm.wire.multihash import HashFamily
+from culm.wire.varu64 import MAX
 
 __all__ = [
     "Head",
@@ -112,8 +113,25 @@ class LogStore(ABC):
         completes one that is not complete; a staged one counts only where nothing is on
         hand.
 
-        Raises `StoreError`: ``WRONG_LOG``, ``CONFLICT``, ``FORKED``, ``PAYLOAD_SIZE``.
+        Raises `StoreError`: ``WRONG_LOG``, ``CONFLICT`` (see `check_links`), ``FORKED``,
+        ``PAYLOAD_SIZE``.
         """
+
+    def check_links(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
+        """Refuse entries that are of another branch than the stored ones beside them.
+
+        For `append`: each may have come with links to others, and only a store sees all at once.
+        Raises `StoreError`: ``CONFLICT``.
+        """
+        together = {0, MAX + 1, *(new.entry.seqnum for new in entries)}
+        for entry, _, _ in entries:
+            seqnum, backlink = entry.seqnum, entry.backlink
+            if seqnum - 1 not in together:
+                backlink = self.hashes(log, (seqnum - 1,)).get(seqnum - 1, backlink)
+            after = None if seqnum + 1 in together else self.entry(log, seqnum + 1)
+            link = None if after is None else decode(after.encoded, family=self.family).backlink
+            if backlink != entry.backlink or link not in (None, entry.hash()):
+                raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
 
     @abstractmethod
     def write_payload(self, log: LogKey, seqnum: int, offset: int, data: bytes) -> None:
@@ -379,6 +397,7 @@ class MemoryStore(LogStore):
         batch: dict[int, Entry] = {}
         for new in entries:
             self._check_new(log, found, new, batch)
+        self.check_links(log, entries)
         if entries:
             self._logs[log] = found
         for new in entries:

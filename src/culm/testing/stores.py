@@ -52,10 +52,6 @@ def _entry(family: HashFamily, seqnum: int, payload_size: int = 0, *, log_id: in
     )
 
 
-def _nothing(seqnum: int) -> bytes:
-    return b""
-
-
 class _EntryRules(StoreSuite):
     """Logs and their entries."""
 
@@ -129,6 +125,10 @@ class _EntryRules(StoreSuite):
                 store.append(log, [news[2], news[3], other[3]])
             with self.refused(store, StoreErrorCode.PAYLOAD_SIZE, 4):
                 store.append(log, [news[2], NewEntry(news[3].entry, b"short")])
+            store.append(log, news[4:5])
+            for stranger in (other[2], other[3]):  # beside stored ones to which it does not link
+                with self.refused(store, StoreErrorCode.CONFLICT, stranger.entry.seqnum):
+                    store.append(log, [stranger])
 
     def test_an_entry_of_another_log_or_family_is_refused(self) -> None:
         for store, news, log in self.stores():
@@ -422,7 +422,7 @@ class _LargeRules(StoreSuite):
 
     def test_many_entries_are_given_at_once(self) -> None:
         for family in self.families:
-            news = make_log(family, count=_MANY, payload=_nothing)
+            news = make_log(family, count=_MANY, payload=lambda _: b"")
             log, store = news[0].entry.log, self.made(family)
             store.append(log, news)
             assert len(store.entries(log)) == len(store.entries(log, count_max=_MANY)) == _MANY

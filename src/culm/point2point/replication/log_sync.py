@@ -562,7 +562,9 @@ class LogSync(LogState):
 
     def _judge(self, found: steps.Contradicted) -> None:
         if self.fork is None or self.fork.seqnum > found.refusal.seqnum:
-            self._given_up(steps.GivenUp(found.request))
+            before = min(found.refusal.seqnum - 1, self.position) or None  # may be another, too
+            self._given_up(steps.GivenUp(found.request, probe=before))
+            self._propose_wanted()  # even if the request is over
 
     def _miss(self, missing: steps.Missing) -> None:
         request, seqnum = missing
