@@ -25,6 +25,7 @@ from culm.point2point.replication.decisions import (
     give_way,
     is_settled,
     is_wanted,
+    lacks_next,
     last_before_fork,
     may_rest,
     propose,
@@ -405,14 +406,17 @@ def test_a_proposal_is_kept_waiting_only_for_one_of_ours_that_displaces_it() -> 
     for made, stage, unanswered in product(proposals(), Stage, (False, True)):
         ours = Ours(stage, asked(endless=False) if unanswered else None)
         refused = {"follows": (False, True), "refused": (False, True)}
-        for log in combined(position=(0, 2, 4), ours=(ours,), **refused):
+        rests = {"rests": (False, True), "told": (None, Piece(9, Part.METADATA))}
+        for log in combined(position=(0, 2, 4), ours=(ours,), **refused, **rests):
             said = give_way(made, log)
             coming = unanswered or stage is Stage.PREPARING
             displaces = coming and log.live and start_of_next(log).seqnum < made.start
             assert (said is Answer.AWAIT_OURS) is displaces
             if not displaces:
                 comes = is_wanted(made, log) and not log.refused
-                assert said is (Answer.DEFER if comes else Answer.REFUSE)
+                assert (said is Answer.REFUSE) is not comes
+                at_rest = comes and log.rests and not lacks_next(log)
+                assert (said is Answer.FINISH) is at_rest
 
 
 def test_every_answer_has_its_place_in_the_table() -> None:
@@ -425,6 +429,8 @@ def test_every_answer_has_its_place_in_the_table() -> None:
             end=(None, 2),
             fork=(None, 3),
             ours=(Ours(), Ours(Stage.PREPARING)),
+            rests=(False, True),
+            told=(None, Piece(9, Part.METADATA)),
         ):
             found = (None, stored(b"ours", 9))
             compared = {answer_compared(made, log, ours) for ours in found}

@@ -37,6 +37,7 @@ PINNED = {
     "a range dropped for a request that is confirmed already is proposed again": (621,),
     "a range at rest goes on when the peer passes over its first entry": (730,),
     "a live log is served as far as it was offered, whatever else is not": (1033,),
+    "a log at rest of which there is nothing new has no place that others need": (1231,),
     "logs that got no place wait for one without the logs that are in step": (1157,),
     "who takes an offer back, as its payload is not there, owes it no more": (2370,),
     "a log that was turned away makes way for one with news": (2406,),

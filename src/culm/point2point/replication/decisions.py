@@ -289,8 +289,10 @@ def give_way(proposal: Proposal, log: LogState) -> Answer:
     coming = ours.stage is Stage.PREPARING or ours.unanswered
     if coming and log.live and start_of_next(log).seqnum < proposal.start:
         return Answer.AWAIT_OURS
-    comes = is_wanted(proposal, log) and not log.refused  # else nobody would ask for it again
-    return Answer.DEFER if comes else Answer.REFUSE
+    if log.refused or not is_wanted(proposal, log):
+        return Answer.REFUSE
+    # Else nobody would ask for it again; at rest, only news have to be told.
+    return Answer.FINISH if log.rests and not lacks_next(log) else Answer.DEFER
 
 
 def is_wanted(proposal: Proposal, log: LogState) -> bool:

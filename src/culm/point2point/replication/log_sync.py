@@ -487,6 +487,8 @@ class LogSync(LogState):
             case Answer.PASS:
                 self._ask_for_rest(proposal)
                 self._propose_wanted()  # for our missing entries, instead
+            case Answer.FINISH:
+                self._cancel(request, CancelReason.END_OF_RANGE)
                 self._say(request, decisions.give_way(proposal, self))
             case Answer.SHOW_ENTRY if status is not None and status.entry is not None:
                 entry_of_ours = self.decode(status.entry)

@@ -111,6 +111,7 @@ class Answer(Enum):
     PASS = "do not take part, and ask for our missing entries instead"
     AWAIT_OURS = "nothing yet: a proposal of ours will displace it"
     DEFER = "cancel: RESOURCE_LIMIT"
+    FINISH = "cancel: END_OF_RANGE, as there is nothing new"
     REFUSE = "cancel: DO_NOT_RETRY"
     SHOW_ENTRY = "cancel: HASH_MISMATCH, with our entry"
     SHOW_END = "cancel: END_OF_LOG"
@@ -142,6 +143,7 @@ PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
     PeerStage.PASSED: {
         Answer.AWAIT_OURS: PeerStage.AWAITING_OURS,
         Answer.DEFER: PeerStage.CANCELLED,
+        Answer.FINISH: PeerStage.CANCELLED,
         Answer.REFUSE: PeerStage.CANCELLED,
     },
 }
