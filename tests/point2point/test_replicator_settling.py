@@ -124,3 +124,17 @@ def test_a_log_that_was_turned_away_gets_the_place_of_one_that_has_been_sent_slo
         peer.machine.advance(now)
         peer.drain()
     assert not request.is_open
+
+
+def test_questions_for_a_sign_of_life_disturb_no_quiet() -> None:
+    """So a log that was turned away gets the place of another, as after any quiet."""
+    sent, waits = news_of((5,)), news_of((10,), log_id=1)
+    peer = RawPeer(sent, waits, timing=Timing(settle_s=5, keepalive_s=1), data_credit=200)
+    peer.machine.advance(0.0)
+    peer.control(propose(0, log=key_of(sent)), cancel(3, 129))
+    peer.data(marker(3))
+    for now in range(1, 20):
+        peer.machine.advance(now)
+        peer.drain()
+        peer.receive(bytes([0x00, 1, 1]))  # a sign of life: credit
+    assert not peer.machine.connection.requests[0].is_open

@@ -170,10 +170,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; the data is chosen as late as possible."""
+        taken = self.connection.taken_size
         pieces = self._transfers.pieces_to_send(size_max)
         if self._inputs:
             self._logs.settle()
-        if pieces and self._logs.turned_away and self._transfers.touched:
+        if taken != self.connection.taken_size and self._logs.turned_away:
             self._quiet.disturb()  # what has been sent may give up its place
         return self.connection.joined(pieces, size_max)
 
