@@ -335,9 +335,12 @@ class LogState:
             if due is not None:
                 first, wants = (), (*wants, self._set_aside(due))
                 self._cancel(request, CancelReason.RESOURCE_LIMIT)
-        line = dict.fromkeys((*self.ranges[len(first) :], *wants))
-        others = (each for each in line if each not in first)
-        self.ranges = (*first, *sorted(others, key=lambda each: not is_owed(each)))
+        line = [*self.ranges[len(first) :]]
+        is_mixed = not all(map(is_owed, line[:1] + line[-1:]))
+        line += (each for each in wants if each not in first and each not in line)
+        if is_mixed:
+            line.sort(key=lambda each: not is_owed(each))
+        self.ranges = (*first, *line)
 
     def _set_aside(self, due: Piece) -> Want:
         """Take the range under way out of the line; returns it from the piece that is due on."""

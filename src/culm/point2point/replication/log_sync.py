@@ -305,8 +305,6 @@ class LogSync(LogState):
                     self._cancel(request, CancelReason.END_OF_RANGE)
             case Purpose.FORK if self.fork is not None and request.is_open:
                 self._show_fork(request, self.fork)
-            case _:
-                pass
         self._reconsider()
 
     def _confirmed(self, event: Confirmed) -> None:
@@ -326,8 +324,6 @@ class LogSync(LogState):
             match reason, self.theirs.get(event.request_id):
                 case CancelReason.END_OF_RANGE, Theirs(request, PeerStage.CONFIRMED, True):
                     self._rest(decisions.start_of(request.proposal))  # all before it is here
-                case _:
-                    pass
             return
         self._peer_cancels(purpose, reason)
         if self.ours[purpose].is_turned_away:
@@ -363,8 +359,6 @@ class LogSync(LogState):
                     self._range_rests(request)  # the peer does not have its first entry
             case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
                 self.fork_told = None  # it has no room for the log, nor for its fork
-            case _:
-                pass
 
     def _over(self, event: RequestEnded | ProposalDropped) -> None:
         request_id, dropped = event.request_id, isinstance(event, ProposalDropped)
@@ -487,14 +481,14 @@ class LogSync(LogState):
             case Answer.PASS:
                 self._ask_for_rest(proposal)
                 self._propose_wanted()  # for our missing entries, instead
-            case Answer.FINISH:
-                self._cancel(request, CancelReason.END_OF_RANGE)
                 self._say(request, decisions.give_way(proposal, self))
             case Answer.SHOW_ENTRY if status is not None and status.entry is not None:
                 entry_of_ours = self.decode(status.entry)
                 self._do(steps.Cancel(request, CancelReason.HASH_MISMATCH, entry=entry_of_ours))
             case Answer.DEFER:
                 self._cancel(request, CancelReason.RESOURCE_LIMIT)
+            case Answer.FINISH:
+                self._cancel(request, CancelReason.END_OF_RANGE)
             case Answer.REFUSE:
                 self._cancel(request, CancelReason.DO_NOT_RETRY)
             case Answer.SHOW_END:
@@ -502,8 +496,6 @@ class LogSync(LogState):
                 self._do(steps.Cancel(request, CancelReason.END_OF_LOG, seqnum=self.position))
             case Answer.SHOW_FORK if self.fork is not None:
                 self._show_fork(request, self.fork)
-            case _:
-                pass
 
     def _reconsider(self) -> None:
         """A proposal in preparation may be dropped, or begin too late, by now."""
