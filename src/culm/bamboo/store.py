@@ -118,19 +118,23 @@ class LogStore(ABC):
         """
 
     def check_links(self, log: LogKey, entries: Sequence[NewEntry]) -> None:
-        """Refuse entries that are of another branch than the stored ones beside them.
+        """Refuse entries that are of another branch than those beside them, stored or given.
 
         For `append`: each may have come with links to others, and only a store sees all at once.
         Raises `StoreError`: ``CONFLICT``.
         """
-        together = {0, MAX + 1, *(new.entry.seqnum for new in entries)}
-        for entry, _, _ in entries:
-            seqnum, backlink = entry.seqnum, entry.backlink
-            if seqnum - 1 not in together:
-                backlink = self.hashes(log, (seqnum - 1,)).get(seqnum - 1, backlink)
-            after = None if seqnum + 1 in together else self.entry(log, seqnum + 1)
+        ours = {new.entry.seqnum: new.entry for new in entries}
+        firsts = ours.keys() - {seqnum + 1 for seqnum in ours}
+        hashes = self.hashes(log, (seqnum - 1 for seqnum in firsts if seqnum > 1))
+        for seqnum, entry in ours.items():
+            hashes[seqnum] = entry.hash()
+        for seqnum, entry in ours.items():
+            if hashes.get(seqnum - 1, entry.backlink) != entry.backlink:
+                raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
+        for seqnum in ours.keys() - {seqnum - 1 for seqnum in ours} - {MAX}:
+            after = self.entry(log, seqnum + 1)
             link = None if after is None else decode(after.encoded, family=self.family).backlink
-            if backlink != entry.backlink or link not in (None, entry.hash()):
+            if link not in (None, hashes[seqnum]):
                 raise StoreError(StoreErrorCode.CONFLICT, log, seqnum)
 
     @abstractmethod

@@ -464,7 +464,8 @@ class Framer:
 
     def _without_heights(self) -> Have | None:
         """``Have`` with its session alone, if it names too many logs, which are passed over."""
-        if self._bounds is not self._codec.bounds[MessageType.HAVE]:
+        bounds = self._codec.bounds[MessageType.HAVE]
+        if self._bounds is not bounds:
             return None
         data = self._inbox.peek(_FRONT_SIZE_MAX)
         session_id, end = cbor.decode_first(data, 2, 0)
@@ -475,9 +476,9 @@ class Framer:
             return None
         self._passing = Scanner(
             size_max=self._skip_max,
-            depth_max=self._bounds.depth_max,
-            items_max=self._bounds.items_max,
-            item_size=self._bounds.passed_item_size,
+            depth_max=bounds.depth_max,
+            items_max=bounds.items_max,
+            item_size=bounds.passed_item_size,
         )
         return Have(session_id, None)
 

@@ -32,13 +32,13 @@ from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 __all__ = ["LogStoreSuite", "contents"]
 
-_GREAT = ((1 << 63) - 1, 1 << 63, (1 << 63) + 1, (1 << 64) - 1)  # signed numbers end at the first
+_GREAT = ((1 << 63) - 2, 1 << 63, (1 << 63) + 2, (1 << 64) - 1)  # apart; 63 bits hold the first
 _PAYLOAD_SIZE = (1 << 21) + 5
 _MANY = 1200
 
 
 def _entry(family: HashFamily, seqnum: int, payload_size: int = 0, *, log_id: int = 0) -> Entry:
-    """An entry with arbitrary links, which a store does not check."""
+    """An entry with arbitrary links: a store checks those to the entries beside it alone."""
     hash = family.hash(b"")
     return sign(
         SigningKey(bytes(32)),
@@ -422,7 +422,7 @@ class _LargeRules(StoreSuite):
 
     def test_many_entries_are_given_at_once(self) -> None:
         for family in self.families:
-            news = make_log(family, count=_MANY, payload=lambda _: b"")
+            news = make_log(family, count=_MANY)
             log, store = news[0].entry.log, self.made(family)
             store.append(log, news)
             assert len(store.entries(log)) == len(store.entries(log, count_max=_MANY)) == _MANY

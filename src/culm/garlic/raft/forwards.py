@@ -59,9 +59,7 @@ class Forwards:
     def _fits(self, count: int, size: int) -> bool:
         """Whether `count` values, of `size` bytes in all, go into one request."""
         limits = self._shared.limits
-        count_max = min(
-            limits.append_entries_max, limits.proposals_max
-        )  # a leader takes all or none
+        count_max = min(limits.append_entries_max, limits.proposals_max)  # taken all or none
         return count <= count_max and size <= limits.append_size_max
 
     def add(self, number: int, values: Sequence[bytes]) -> None:

@@ -76,15 +76,11 @@ class Leadership:
         journal, limits = self._shared.journal, self._shared.limits
         if self._transfer.target is not None:
             raise LocalProtocolError(ErrorCode.TRANSFER_IN_PROGRESS)
-        last_index = journal.log.last_index
-        waiting, size = last_index - journal.commit_index, sum(map(len, values))
-        if len(values) > limits.proposals_max or size > limits.proposal_size_max:
-            raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE)  # they never fit
-        if (
-            waiting + len(values) > limits.proposals_max
-            or self._size + size > limits.proposal_size_max
-        ):
-            raise LocalProtocolError(ErrorCode.QUEUE_FULL)
+        last_index, size = journal.log.last_index, sum(map(len, values))
+        count = last_index - journal.commit_index + len(values)
+        if count > limits.proposals_max or self._size + size > limits.proposal_size_max:
+            never = len(values) > limits.proposals_max or size > limits.proposal_size_max
+            raise LocalProtocolError(ErrorCode.VALUE_TOO_LARGE if never else ErrorCode.QUEUE_FULL)
         if values:
             journal.append_values(values)
             self._size += size

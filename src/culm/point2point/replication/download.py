@@ -272,6 +272,8 @@ class Download:
             case events.EntryWanted():
                 provide = partial(self._provide_entry, event.seqnum)
                 self._work.ask(ReadEntry, provide, log=self._log, seqnum=event.seqnum)
+            case _:
+                pass
         if self.request.receive_cursor.piece is None:
             self._put(steps.Received(self.request))
 

@@ -297,14 +297,13 @@ class LogSync(LogState):
         self._move(purpose, Step.SEND)
         if purpose is Purpose.NEXT and self.ours[purpose].probed == self.probe:
             self.probe = None
-        match purpose:
-            case Purpose.NEXT if request.proposal.end is None:
-                start = decisions.start_of(request.proposal)
-                self.told = max(self.told or start, start)
-                if request.is_open and (self.fork is not None or self._has_open()):
-                    self._cancel(request, CancelReason.END_OF_RANGE)
-            case Purpose.FORK if self.fork is not None and request.is_open:
-                self._show_fork(request, self.fork)
+        if purpose is Purpose.NEXT and request.proposal.end is None:
+            start = decisions.start_of(request.proposal)
+            self.told = max(self.told or start, start)
+            if request.is_open and (self.fork is not None or self._has_open()):
+                self._cancel(request, CancelReason.END_OF_RANGE)
+        elif purpose is Purpose.FORK and self.fork is not None and request.is_open:
+            self._show_fork(request, self.fork)
         self._reconsider()
 
     def _confirmed(self, event: Confirmed) -> None:
@@ -324,6 +323,8 @@ class LogSync(LogState):
             match reason, self.theirs.get(event.request_id):
                 case CancelReason.END_OF_RANGE, Theirs(request, PeerStage.CONFIRMED, True):
                     self._rest(decisions.start_of(request.proposal))  # all before it is here
+                case _:
+                    pass
             return
         self._peer_cancels(purpose, reason)
         if self.ours[purpose].is_turned_away:
@@ -359,6 +360,8 @@ class LogSync(LogState):
                     self._range_rests(request)  # the peer does not have its first entry
             case Purpose.FORK if reason is CancelReason.RESOURCE_LIMIT:
                 self.fork_told = None  # it has no room for the log, nor for its fork
+            case _:
+                pass
 
     def _over(self, event: RequestEnded | ProposalDropped) -> None:
         request_id, dropped = event.request_id, isinstance(event, ProposalDropped)
@@ -496,6 +499,8 @@ class LogSync(LogState):
                 self._do(steps.Cancel(request, CancelReason.END_OF_LOG, seqnum=self.position))
             case Answer.SHOW_FORK if self.fork is not None:
                 self._show_fork(request, self.fork)
+            case _:
+                pass
 
     def _reconsider(self) -> None:
         """A proposal in preparation may be dropped, or begin too late, by now."""

@@ -348,6 +348,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 log = self._transfers.about.get(event.request_id)
                 if log is not None:
                     self._tell(log, event)
+            case _:
+                pass
 
     def _tell(self, log: LogKey, event: events.RequestEvent) -> None:
         match event:
