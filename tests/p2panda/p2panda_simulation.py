@@ -629,15 +629,22 @@ class Simulation:
         assert len({frozenset(self._whole(node)) for node in self.nodes}) == 1
 
     def _whole(self, node: Node) -> Iterator[bytes]:
-        """All entries of a node in unforked logs, of documents that all nodes know."""
-        logs = self._forked_logs()
+        """All entries of a node in unforked logs, of documents that all nodes know.
+
+        Without those that follow an operation that not all nodes have, from there on: that is on a
+        branch of a forked log, or is missed itself.
+        """
+        cut = set(self._forked_logs())
+        everywhere = set.intersection(*(set(operations_of(each)) for each in self.nodes))
         known = [
             set(each.store.documents(SCHEMA) + each.store.documents(OTHER)) for each in self.nodes
         ]
         documents = set.intersection(*known)
         for each in kept_by(node):
+            if each.operation and not everywhere.issuperset(decode(each.operation).previous):
+                cut.add(each.log)
             document_id = node.store.documents_of([each.log])[each.log].document_id
-            if each.log not in logs and document_id in documents:
+            if each.log not in cut and document_id in documents:
                 yield each.entry
 
     def _documents_but(self, forked: set[bytes]) -> list[dict[bytes, Any]]:
