@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from types import FrameType
-from typing import Any
 
 import pytest
 from raft_clients import Clients
@@ -19,6 +16,7 @@ from culm.garlic.raft.forwards import Forwards
 from culm.garlic.raft.messages import Extension, ForwardRequest, ForwardResponse, Message
 from culm.garlic.sessions import plain
 from culm.machine import LocalProtocolError
+from culm.testing.suite.meter import Meter
 
 
 def follower(*, way: bool = True, **settings: object) -> Lab:
@@ -218,30 +216,19 @@ def test_what_waits_is_bounded_in_numbers_and_in_bytes() -> None:
     forward(lab)
 
 
-def lines_of_advance(waiting: int) -> int:
-    """The lines that run when time goes on, while so many values and reads wait."""
-    lab, count = follower(), 0
+def steps_of_advance(waiting: int) -> int:
+    """The steps that are taken when time goes on, while so many values and reads wait."""
+    lab, meter = follower(), Meter()
     for _ in range(waiting):
         forward(lab)
         lab.core.read()
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        lab.core.advance(lab.now)
-    finally:
-        sys.settrace(before)
-    return count
+    meter.count(lambda: lab.core.advance(lab.now))
+    return meter.steps
 
 
 def test_time_goes_on_at_the_same_cost_however_many_wait() -> None:
     """All that waited was looked at with every input: the square of their number."""
-    assert lines_of_advance(80) == lines_of_advance(10)
+    assert steps_of_advance(80) == steps_of_advance(10)
 
 
 def test_nobody_to_forward_to() -> None:

@@ -89,6 +89,14 @@ class MessageBounds(NamedTuple):
     item_size: int = 1 << 30
     passed_item_size: int = 0
 
+    def scanner(self) -> Scanner:
+        return Scanner(
+            size_max=self.size_max,
+            depth_max=self.depth_max,
+            items_max=self.items_max,
+            item_size=self.item_size,
+        )
+
 
 @lru_cache(maxsize=16)
 def _bounds(dialect: Dialect, limits: Limits) -> Mapping[int, MessageBounds]:
@@ -366,12 +374,7 @@ class Framer:
             self._bounds = bounds = self._begin()
             if bounds is None:
                 return None
-            self._scanner = Scanner(
-                size_max=bounds.size_max,
-                depth_max=bounds.depth_max,
-                items_max=bounds.items_max,
-                item_size=bounds.item_size,
-            )
+            self._scanner = bounds.scanner()
         try:
             size = self._scan(self._scanner)
         except DecodeError as error:
@@ -474,12 +477,8 @@ class Framer:
         kind, count, head_size = _kernel.head(data[end : end + _HEAD_SIZE], 0)
         if kind != ARRAY or head_size < 0 or count > self._skip_max:
             return None
-        self._passing = Scanner(
-            size_max=self._skip_max,
-            depth_max=bounds.depth_max,
-            items_max=bounds.items_max,
-            item_size=bounds.passed_item_size,
-        )
+        passed = bounds._replace(size_max=self._skip_max, item_size=bounds.passed_item_size)
+        self._passing = passed.scanner()
         return Have(session_id, None)
 
     def _begin(self) -> MessageBounds | None:
