@@ -124,9 +124,9 @@ class ModelStore(LogStore):
         given = {new.entry.seqnum for new in entries}
         for (of, seqnum), row in rows.items():
             before = rows.get((of, seqnum - 1))
-            apart = of == log and len({seqnum - 1, seqnum} & given) == 1
-            if apart and before is not None and before.entry.hash() != row.entry.backlink:
-                raise StoreError(StoreErrorCode.CONFLICT, log, max({seqnum - 1, seqnum} & given))
+            new = {seqnum - 1, seqnum} & given if of == log else None
+            if new and before is not None and before.entry.hash() != row.entry.backlink:
+                raise StoreError(StoreErrorCode.CONFLICT, log, max(new))
         self._rows = rows
 
     def _row(self, log: LogKey, seqnum: int) -> _Row:

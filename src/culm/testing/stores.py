@@ -32,7 +32,7 @@ from culm.wire.multihash import YAMF, YASMF, HashFamily
 
 __all__ = ["LogStoreSuite", "contents"]
 
-_GREAT = ((1 << 63) - 2, 1 << 63, (1 << 63) + 2, (1 << 64) - 1)  # apart; 63 bits hold the first
+_GREAT = ((1 << 63) - 1, 1 << 63, (1 << 63) + 1, (1 << 64) - 1)  # signed numbers end at the first
 _PAYLOAD_SIZE = (1 << 21) + 5
 _MANY = 1200
 
@@ -126,9 +126,9 @@ class _EntryRules(StoreSuite):
             with self.refused(store, StoreErrorCode.PAYLOAD_SIZE, 4):
                 store.append(log, [news[2], NewEntry(news[3].entry, b"short")])
             store.append(log, news[4:5])
-            for stranger in (other[2], other[3]):  # beside stored ones to which it does not link
-                with self.refused(store, StoreErrorCode.CONFLICT, stranger.entry.seqnum):
-                    store.append(log, [stranger])
+            for apart in (other[2:3], other[3:4], (other[7], news[8])):  # of those beside them
+                with self.refused(store, StoreErrorCode.CONFLICT, apart[-1].entry.seqnum):
+                    store.append(log, apart)
 
     def test_an_entry_of_another_log_or_family_is_refused(self) -> None:
         for store, news, log in self.stores():
@@ -392,10 +392,11 @@ class _LargeRules(StoreSuite):
     def test_entries_of_great_numbers_are_in_order_and_can_be_forked(self) -> None:
         for family in self.families:
             store, log_id = self.made(family), _GREAT[1]
-            news = [NewEntry(_entry(family, seqnum, log_id=log_id)) for seqnum in (2, *_GREAT)]
+            apart = (2, 4, _GREAT[0], *_GREAT[2:])
+            news = [NewEntry(_entry(family, seqnum, log_id=log_id)) for seqnum in apart]
             log = news[0].entry.log
             store.append(log, news[::-1])
-            assert [each.seqnum for each in store.entries(log)] == [2, *_GREAT]
+            assert [each.seqnum for each in store.entries(log)] == [*apart]
             for kept in (4, 3, 2, 1):
                 seqnum = news[kept].entry.seqnum
                 proof = ForkProof(news[kept].entry, _entry(family, seqnum, 1, log_id=log_id))
@@ -422,7 +423,7 @@ class _LargeRules(StoreSuite):
 
     def test_many_entries_are_given_at_once(self) -> None:
         for family in self.families:
-            news = make_log(family, count=_MANY)
+            news = make_log(family, count=_MANY, payload=b"".__mul__)  # all are empty
             log, store = news[0].entry.log, self.made(family)
             store.append(log, news)
             assert len(store.entries(log)) == len(store.entries(log, count_max=_MANY)) == _MANY
