@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 import struct
@@ -21,6 +22,7 @@ from culm.garlic.node import Node
 from culm.garlic.raft import (
     Configuration,
     Entry,
+    Persist,
     Raft,
     Snapshot,
     State,
@@ -28,6 +30,7 @@ from culm.garlic.raft import (
     WriteSnapshot,
 )
 from culm.garlic.raft import Timing as RaftTiming
+from culm.garlic.raft.messages import AppendResponse
 from culm.garlic.values import (
     LogEntry,
     SnapshotSyncRequest,
@@ -110,6 +113,23 @@ def test_a_connection_may_end_while_an_answer_waits_for_an_earlier_one() -> None
     assert [type(effect) for effect in driver.unanswered] == [WriteSnapshot]
     ended = driver.do(Eof(link))
     assert ended.events == (LinkClosed(link=link, peer=2, error=None),)
+
+
+def test_answers_to_ended_connections_do_not_wait_for_the_store() -> None:
+    """A peer that comes again and again while the store stands still fills no memory."""
+
+    def responses() -> int:
+        return sum(isinstance(each, AppendResponse) for each in gc.get_objects())
+
+    before = responses()
+    driver = Driver(node())
+    for _ in range(20):
+        link = driver.do(Call("accepted")).result
+        assert isinstance(link, int)
+        driver.do(Receive(append(1) * 10, link))
+        driver.do(Eof(link))
+    assert [type(effect) for effect in driver.unanswered] == [Persist]
+    assert responses() == before
 
 
 def test_a_node_ends_its_links_before_itself() -> None:

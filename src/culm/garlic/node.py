@@ -366,7 +366,9 @@ class Node(LinkedMachine[NodeEvent]):
         self._stirred[link.number] = link
         self._places.ended(link)
         self._handshakes.cancel(link.number)
-        for slot in link.slots:
+        if slots := link.slots:
+            self._core.withdraw_responses(slots)
+        for slot in slots:
             self._slots.pop(slot, None)  # it may have an answer that waits for earlier ones
         peer = link.peer
         if link.dialled and peer is not None:

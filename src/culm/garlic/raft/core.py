@@ -299,6 +299,10 @@ class Raft:
         if not self._closed:
             self._engine.dropped(peer)
 
+    def withdraw_responses(self, sequences: Collection[int]) -> None:
+        """Nobody waits for the responses to requests with these sequences: none leaves any more."""
+        self._shared.journal.withdraw_responses(sequences)
+
     def still_sending(self, peer: int) -> None:
         """Note that `peer` is taking the bytes of a request, some of which are still to go."""
         if not self._closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from culm.effects import StoreWork
@@ -138,6 +138,17 @@ class Journal:
         def stays(message: Message) -> bool:
             return message.destination != peer or not isinstance(message, RaftRequest)
 
+        self._keep(stays)
+
+    def withdraw_responses(self, sequences: Collection[int]) -> None:
+        """Drop the responses with these sequences that have not left: nobody waits for them."""
+
+        def stays(message: Message) -> bool:
+            return message.sequence not in sequences or isinstance(message, RaftRequest)
+
+        self._keep(stays)
+
+    def _keep(self, stays: Callable[[Message], bool]) -> None:
         self._outbox = list(filter(stays, self._outbox))
         self._waiting = deque(item for item in self._waiting if stays(item[1]))
 

@@ -36,7 +36,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftRequest(Message):
-    """A request; each one that reaches a running core is answered exactly once."""
+    """A request; each one that reaches a running core is answered once, or its answer withdrawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
