@@ -110,6 +110,14 @@ class GarlicSimulator(Simulator):
         self.slow_lines = {to: seconds * share for to, seconds in self.slow_lines.items()}
         return drawn
 
+    @property
+    def _handshake_timeout(self) -> float:
+        return ELECTION_TIMEOUT * (20 if self.slow_lines else 1)
+
+    def _slowness(self) -> float:
+        """A handshake on a line that has been cut in silence may have to end first."""
+        return super()._slowness() + self.handshake * self._handshake_timeout
+
     def _wake(self, node: Node, stored: Stored) -> None:
         self._servers_max = self._servers_max or len(self.nodes)
         check = self._check_sends
@@ -132,7 +140,7 @@ class GarlicSimulator(Simulator):
                 server_id=node.id,
                 stored=stored,
                 timing=garlic.Timing(
-                    handshake_timeout_s=ELECTION_TIMEOUT * (20 if self.slow_lines else 1),
+                    handshake_timeout_s=self._handshake_timeout,
                     answer_timeout_s=ANSWER_TIMEOUT,
                     raft=TIMING,
                 ),

@@ -35,7 +35,7 @@ HAPPENS = {
     "fault": 40,
     "vandal": 40,
     "crash": 40,
-    "torn write": 12,
+    "torn write": 7,
     "partition": 25,
     "one-way partition": 20,
     "TakeSnapshot": 20,
