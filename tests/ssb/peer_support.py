@@ -56,6 +56,7 @@ class Node:
         self.is_late = False  # whether only `judge` gives them
         self.ways: dict[int, tuple[Node, PeerLink]] = {}  # where a link's bytes go
         self.sent: dict[int, bytes] = {}  # output of links without a way
+        self.piece_size: int | None = None  # bytes to take at a time
 
     def drain(self) -> bool:
         """Take everything; returns whether anything has moved."""
@@ -86,7 +87,7 @@ class Node:
         return bool(due)
 
     def carry(self, link: PeerLink) -> bool:
-        data = link.data_to_send()
+        data = b"".join(iter(lambda: link.data_to_send(self.piece_size), b""))
         way = self.ways.get(link.number)
         if way is None:
             self.sent[link.number] = self.sent.get(link.number, b"") + data

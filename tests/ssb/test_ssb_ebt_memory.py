@@ -167,6 +167,23 @@ def test_a_session_gets_what_is_still_on_its_way_to_the_store() -> None:
     assert host.take(again) == [{ALICE: on(0)}]
 
 
+def test_of_clocks_that_wait_for_the_store_only_the_last_is_saved() -> None:
+    """However often a peer opens a session meanwhile."""
+    host = alice()
+    host.tell(host.accept(BOB), {ALICE: off(0), BOB: on(0)})
+    saved = []
+    for _ in range(5):
+        host.machine.connect(BOB, role=SessionRole.SERVER)
+    for _ in range(2):
+        effect = host.machine.next_effect()
+        assert isinstance(effect, SaveClock)
+        assert host.machine.next_effect() is None
+        saved.append(effect.clock.sessions)
+        host.machine.complete(effect.ticket, host.store.perform(effect))
+    assert host.machine.next_effect() is None
+    assert saved == [1, 6]
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -521,11 +521,20 @@ def test_who_leaves_or_refuses_is_not_asked_any_more() -> None:
     asked_at(host, sessions, 3)
     host.machine.disconnect(sessions[5])
     host.tell(sessions[6], {BOB: -1})
-    # The first one is asked again: the one that left has made room.
-    assert asked_at(host, sessions, 1) == [[0, *range(11, 20)]]
+    # The first two are asked again: those that left or refused have made room.
+    assert asked_at(host, sessions, 1) == [[0, 1, *range(11, 20)]]
     host.machine.follow(BOB, False)
     host.drain()
     assert all(host.take(each)[-1:] in ([{BOB: -1}], []) for each in sessions)
+
+
+def test_who_was_asked_besides_and_refuses_is_asked_again_when_it_promises_again() -> None:
+    """It has forgotten our request, and the source may be silent for ever."""
+    host, sessions = crowd(2)
+    assert asked_at(host, sessions, 2) == [[1], [0]]
+    host.tell(sessions[0], {BOB: -1})
+    assert host.tell(sessions[0], {BOB: off(4)}) == [{BOB: off(0)}]
+    assert asked_at(host, sessions, 1) == [[0]]
 
 
 @pytest.mark.parametrize("leaves", ["disconnects", "refuses", "takes it back"])

@@ -375,3 +375,72 @@ def test_a_link_that_fails_while_a_verdict_is_due_ends() -> None:
     alice.peer.attached(bob, role=SessionRole.SERVER)
     alice.drain()
     assert ends(alice) == [(link.number, ErrorCode.REPLACED)]
+
+
+def judging() -> tuple[Node, PeerLink]:
+    """Alice, who takes her time to verify a message of Bob's, and what comes after it."""
+    bob = feed_of("bob")
+    limits = Limits(verifying_max=9, rpc=muxrpc.Limits(unsent_size_max=1))
+    alice = Node("alice", limits=limits, timing=Timing(ping_s=10.0))
+    alice.is_late = True
+    alice.peer.follow(bob)
+    link = accept(alice, "bob")
+    for each in (OPEN, {bob: 2}):
+        link.receive_data(packet(1, each))
+        alice.drain()
+    return alice, link
+
+
+PING: dict[str, Any] = {"name": ["gossip", "ping"], "args": [], "type": "duplex"}
+HISTORY: dict[str, Any] = {
+    "name": ["createHistoryStream"],
+    "args": [{"id": feed_of("alice")}],
+    "type": "source",
+}
+
+
+@pytest.mark.parametrize("first", [[packet(2, PING), packet(2, 5)], [packet(2, HISTORY)]])
+@pytest.mark.parametrize("hears", [True, False])
+def test_nothing_is_said_in_a_call_whose_end_waits_behind_a_verdict(
+    first: list[bytes], hears: bool
+) -> None:
+    """That raised an error, out of `advance` or `data_to_send`."""
+    alice, link = judging()
+    if not hears:
+        alice.carry = lambda link: False  # type: ignore[method-assign]
+        first = [packet(9, {"name": ["unknown"], "args": []}, flags=2), *first]
+    for each in first:
+        link.receive_data(each)
+        alice.drain()
+    message = create_message(identity("bob"), content=POST, timestamp=1)
+    for each in (packet(1, message.data), packet(2, True, flags=14)):
+        link.receive_data(each)
+        alice.drain()
+    while link.data_to_send():
+        pass
+    for now in (10.0, 40.0):
+        alice.advance(now)
+    alice.is_late = False
+    alice.drain()
+    assert alice.peer.clock[feed_of("bob")] == 1
+
+
+@pytest.mark.parametrize("goodbye", [bytes(9), b""])
+def test_nothing_is_said_over_a_link_whose_end_waits_behind_a_verdict(goodbye: bytes) -> None:
+    """That raised an error, out of `follow`, or of `next_event` if the feed had forked."""
+    alice, link = judging()
+    dave = feed_of("dave")
+    alice.peer.follow(dave)
+    request = {**HISTORY, "args": [{"id": dave, "live": True}]}
+    message = create_message(identity("bob"), content=POST, timestamp=1)
+    for each in (packet(2, request), packet(1, message.data), goodbye):
+        link.receive_data(each)
+        alice.drain()
+    if not goodbye:
+        link.receive_eof()
+        alice.drain()
+    alice.peer.follow(dave, False)
+    alice.is_late = False
+    alice.drain()
+    assert link.closed
+    assert alice.peer.clock[feed_of("bob")] == 1

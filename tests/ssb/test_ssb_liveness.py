@@ -105,9 +105,11 @@ def test_by_default_silence_ends_after_ten_minutes() -> None:
     assert (due, alice.told(PeerDisconnected)[0].error.code) == (600.0, ErrorCode.SILENT)
 
 
-def test_news_on_their_way_to_a_dead_link_do_not_keep_it() -> None:
+@pytest.mark.parametrize("piece_size", [None, 1])
+def test_news_on_their_way_to_a_dead_link_do_not_keep_it(piece_size: int | None) -> None:
     """Each message that left had the wait for an answer begin anew."""
     alice, link = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {feed_of("alice"): 0}))
+    alice.piece_size = piece_size
     for now in range(0, 601, 50):
         assert not link.closed
         alice.advance(float(now))

@@ -104,16 +104,21 @@ def test_the_deadline_of_a_link_that_waits_for_the_store_is_known() -> None:
     assert alice.peer.next_deadline() == 5.0
 
 
-def test_a_peer_that_does_not_answer_a_goodbye_is_left() -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_peer_that_does_not_answer_a_goodbye_is_left(whole: bool) -> None:
+    """Whether the whole peer was closed, or that link alone."""
     alice, link = served()
     alice.drain()
-    alice.peer.close()
+    (alice.peer if whole else link).close()
     alice.drain()
-    assert alice.peer.state is State.CLOSING
+    assert alice.peer.state is (State.CLOSING if whole else State.OPEN)
+    assert alice.peer.next_deadline() == 5.0
     alice.advance(5.0)
     assert alice.told(PeerDisconnected)[0].error.code is PeerErrorCode.NO_GOODBYE
-    assert alice.peer.state is State.CLOSED
+    assert alice.peer.state is (State.CLOSED if whole else State.OPEN)
     assert link.closed
+    link.close()  # again: no effect
+    assert alice.peer.next_deadline() is None
 
 
 def test_the_client_opens_a_session_and_waits_for_the_servers_notes() -> None:

@@ -288,14 +288,18 @@ class FeedExchange:
             self._silent.set(session.number, self._now + self._notes_s)
 
     def _save(self, peer: str, clock: PeerClock) -> None:
+        """Save a clock; of those that come while one is on its way to the store, the last one."""
+        is_saving = peer in self._saving
         self._saving[peer] = clock
-        self.work.ask(SaveClock, partial(self._saved, peer, clock), peer=peer, clock=clock)
+        if not is_saving:
+            self.work.ask(SaveClock, partial(self._saved, peer, clock), peer=peer, clock=clock)
 
     def _saved(self, peer: str, clock: PeerClock, _: None) -> None:
-        if self._saving.get(peer) is clock:  # and not a later one
-            del self._saving[peer]
-            if not self._saving:
-                self._saving.clear()  # of its room, too
+        last = self._saving.pop(peer)
+        if last is not clock:
+            self._save(peer, last)
+        elif not self._saving:
+            self._saving.clear()  # of its room, too
 
     def _introduce(self, session: PeerSession) -> None:
         """Send our first notes; see `PeerSession.first_notes`."""

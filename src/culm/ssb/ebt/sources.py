@@ -261,6 +261,8 @@ class Sources:
             self._offered(feed, session, told)
         elif turn is not None and turn.session is session:
             self._taken_back(feed, turn, told)
+        elif told < 0:
+            self.lose(feed, session)  # it may have been asked besides
 
     def _taken_back(self, feed: Feed, turn: SourceTurn, told: int) -> None:
         """Look for another source: this one no longer claims to have more than we have."""

@@ -527,7 +527,7 @@ class Conversation:
         """Answer the peer's pings, once it takes our answers."""
         while self._owed and self._rpc.send_size:
             number, _ = self._owed.popitem()
-            self._pings[number].call.send(self._context.time.unix_ms)
+            self._pings[number].volley(self._context.time.unix_ms)
             self._deadlines.set(number, now + self._context.timing.ping_s)
 
     def _call_ping(self, now: float) -> None:
@@ -538,16 +538,15 @@ class Conversation:
         self._serve(call.number, now)
 
     def _serve(self, number: int, now: float) -> None:
-        ping = self._pings[number]
-        if ping.state is PingState.RESTING:
-            ping.serve(self._context.time.unix_ms)
+        if self._pings[number].rests:
+            self._pings[number].serve(self._context.time.unix_ms)
             self._liveness.asked(now)
 
     def _ask(self, now: float) -> None:
         """Ask for a sign of life, unless the peer has not answered the last question."""
         if any(ping.state is PingState.SERVED for ping in self._pings.values()):
             return
-        number = next(iter(self._pings), None)
+        number = next((each for each, ping in self._pings.items() if ping.rests), None)
         if number is None:
             self._call_ping(now)
         else:

@@ -182,18 +182,21 @@ class PeerLink:
             parts.append(data)
             if size_max is not None:
                 size_max -= len(data)
-        if parts:
+        if parts or all_left:
             self.liveness.taken(self._links.time.now, all_left=all_left)
-            if was_held_up:
-                self._links.wake(self)
+        if parts and was_held_up:
+            self._links.wake(self)
         return b"".join(parts)
 
     def close(self) -> None:
-        """Say goodbye; the machine reports the end."""
-        self._machine.close()
-        self._links.wake(self)
+        """Say goodbye; the machine reports the end, `Timing.goodbye_s` later at most."""
+        self._links.close(self)
 
     # For the peer
+
+    def say_goodbye(self) -> None:
+        self._machine.close()
+        self._links.wake(self)
 
     @property
     def is_failing(self) -> bool:
@@ -332,7 +335,7 @@ class Links:
         conversation.begin(self.time.now)
         self.wake(link)
         if self._context.core.blocks(self._context.core.me, peer):
-            self._close(link)  # we have blocked it since we began to dial
+            self.close(link)  # we have blocked it since we began to dial
 
     def _make_room(self, peer: str) -> None:
         """End the oldest link of a peer that has as many as it may."""
@@ -365,17 +368,17 @@ class Links:
     def close_peer(self, peer: str) -> None:
         """Say goodbye to a peer."""
         for number in tuple(self._of_peer.get(peer, ())):
-            self._close(self._links[number])
+            self.close(self._links[number])
 
     def close_all(self) -> None:
         """Say goodbye to all peers."""
         for link in self._links.values():
-            self._close(link)
+            self.close(link)
 
-    def _close(self, link: PeerLink) -> None:
+    def close(self, link: PeerLink) -> None:
         """Say goodbye, and wait only `goodbye_s` for the answer."""
-        if link.number not in self._goodbyes:
-            link.close()
+        if link.number in self._links and link.number not in self._goodbyes:
+            link.say_goodbye()
             self._goodbyes.set(link.number, self.time.now + self._context.timing.goodbye_s)
 
     def _ended(self, link: PeerLink, closed: Closed) -> None:

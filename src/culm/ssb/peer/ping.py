@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from culm.ssb.muxrpc import Call, ValueReceived
+from culm.ssb.muxrpc import Call, CallState, ValueReceived
 from culm.ssb.v8json import JsonError, JsonValue
 
 _NUMBER_SIZE_MAX: Final = 64  # bytes; a longer body is not read
@@ -29,16 +29,28 @@ class Ping:
 
     A side that has served does not serve again before the answer is there: the second answer would
     be taken for the peer's own serve, and volleyed, and that for ours, and so on for ever.
+
+    The peer's end of the call may wait to be taken, behind a message that is being verified.
     """
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.state = PingState.RESTING
 
+    @property
+    def rests(self) -> bool:
+        """Whether we may serve: the last answer is there, and the call open, as far as is known."""
+        return self.state is PingState.RESTING and self.call.state is CallState.EXCHANGING
+
     def serve(self, time_ms: int) -> None:
         """Send our time, if we rest."""
         self.state = PingState.SERVED
         self.call.send(time_ms)
+
+    def volley(self, time_ms: int) -> None:
+        """Answer with our time, unless the peer has ended the call."""
+        if self.call.state is CallState.EXCHANGING:
+            self.call.send(time_ms)
 
     def receive(self, event: ValueReceived) -> bool:
         """Take the peer's time, if it is a number; returns whether ours is due."""
