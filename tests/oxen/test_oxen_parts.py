@@ -569,6 +569,18 @@ def test_times_are_positive(name: str, value: float) -> None:
         Timing(**{name: value})
 
 
+def test_times_are_rounded_to_nanoseconds_at_least() -> None:
+    """Others would be an exception in gossip."""
+    contacts = ContactTable(b"A", 60.0)
+    contacts.add(b"B")
+    contacts.put(b"A", b"B", NOW)
+    gossip = fragment(contacts, {b"B"}, NOW, size_max=1200, resolution_s=5e-324, rng=Random(1))
+    assert gossip is not None
+    assert max(gossip.rows[b"A"]) == pytest.approx(NOW, abs=1e-6)
+    with pytest.raises(ValueError, match="resolution_s"):
+        Timing(resolution_s=float("inf"))
+
+
 def test_datagrams_hold_messages_and_are_carried_by_udp() -> None:
     with pytest.raises(ValueError, match="datagram_size_max"):
         Limits(datagram_size_max=200)

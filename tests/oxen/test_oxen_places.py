@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from oxen_support import Table, builder, joining
 
-from culm.machine import Event
+from culm.machine import Event, LocalProtocolError
 from culm.oxen import (
     Delivered,
     Delivery,
+    ErrorCode,
     Limits,
     MessageReceived,
     PeerForgotten,
@@ -259,6 +260,30 @@ def test_it_makes_room_for_a_stranger_where_all_places_are_taken() -> None:
     assert set(table.node.peers()) == {b"P", b"near"}
     table.tell_message(b"stranger", Synchronize(0, 7))
     assert set(table.node.peers()) == {b"P", b"near"}
+
+
+def test_one_that_restarts_is_the_newest_stranger() -> None:
+    """It has to prove itself anew, and has as much time for it as others."""
+    table = Table(limits=Limits(candidates_max=2))
+    table.join(b"P")
+    table.insist(b"P", Synchronize(1 << 40, 1 << 40))
+    for number in range(2):
+        table.tell_message(b"x%d" % number, Synchronize(0, 7))
+    assert b"P" in table.node.peers()
+    table.accept(b"P", b"P")
+    assert table.node.peers()[b"P"].state is PeerState.JOINED
+
+
+def test_one_that_our_user_names_takes_the_place_of_one_that_was_never_heard() -> None:
+    """Gossip, perhaps of made-up servers, keeps no user from joining another cluster."""
+    table = Table(limits=Limits(candidates_max=1))
+    table.join(b"P")
+    table.gossip(b"P", P={b"far": table.now})
+    table.node.join(b"named")
+    assert set(table.node.peers()) == {b"P", b"named"}
+    with pytest.raises(LocalProtocolError) as caught:
+        table.node.join(b"another")
+    assert caught.value.code is ErrorCode.PEERS_LIMIT
 
 
 @pytest.mark.parametrize("delay", [0.001, 0.15])

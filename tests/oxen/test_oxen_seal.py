@@ -239,6 +239,54 @@ def test_the_highest_numbers_are_numbers(counter: int) -> None:
     assert heard(table_, sealed(start(), counter - 1))
 
 
+@pytest.mark.parametrize("forged", [[2**64 - 1], range(3, 2**14 + 3)])
+def test_no_number_shuts_a_server_out_for_good(forged: Sequence[int]) -> None:
+    """Somebody with the key has used up its numbers: it hears that, and goes on as a later life."""
+    table_ = table()
+    assert heard(table_, sealed(start(), 1))
+    for counter in forged:
+        assert heard(table_, sealed(start(), counter))
+    told = []
+    for _ in range(22):
+        table_.wait(1.0)
+        table_.said()
+        table_.node.receive_datagram(sealed(start(), 4), source=P)
+        table_.drain()
+        told.append(table_.messages())
+    assert told == [[]] * 19 + [[Outlived(1)]] * 3
+    assert heard(table_, sealed(start(), 1, life=LATER))
+
+
+def test_a_cluster_hears_one_whose_numbers_were_used_up() -> None:
+    """Those of all servers at the same time: none of them hears another's answers."""
+    cluster = cluster_of(3, keys=[OLD])
+    lives: dict[Any, bytes] = {}
+    send = cluster.network.send
+
+    def noted(source: Any, destination: Any, payload: bytes) -> None:
+        lives[source] = payload[:16]
+        send(source, destination, payload)
+
+    cluster.network.send = noted  # type: ignore[method-assign]
+    with cluster:
+        cluster.network.run(cluster.network.clock.now + 3.0)
+        for source, life in list(lives.items()):
+            for host in cluster:
+                if host.address != source:
+                    parcel = encode_parcel(Parcel())
+                    nonce = life + b"\xff" * 8
+                    last = close_box(parcel, nonce, key=OLD, source=source, to=host.address)  # type: ignore[arg-type]
+                    send(source, host.address, last)
+        cluster.network.run(cluster.network.clock.now + TIMING.usable_s + TIMING.give_up_s)
+        assert [joined(host) for host in cluster] == [2, 2, 2]
+        cluster[b"N0"].call("broadcast_in_order", data=b"all is well")
+        cluster.network.run(cluster.network.clock.now + 1.0)
+        assert all(
+            any(isinstance(event, MessageReceived) for _, event in cluster[sid].events)
+            for sid in (b"N1", b"N2")
+        )
+
+
 def test_who_starts_anew_begins_to_count_anew() -> None:
     table_ = table()
     assert heard(table_, sealed(start(), 9))

@@ -482,7 +482,7 @@ class Associations:
     ) -> bool:
         """End the association, and begin another one, after `message` if there is one."""
         self.fail(peer, failed)
-        if peer.leave():
+        if peer.leave(self._clock.unix):
             self.events.append(PeerLeft(peer=peer.sid, reason=left))
         if self.leaving:
             self._forget(peer)

@@ -14,6 +14,7 @@ from culm.oxen.messages import Gossip
 _FRAME_SIZE = 64
 _ROW_SIZE = 2  # the ends of a list
 _PREFIX_SIZE = 3  # of a server ID: its length and a colon
+_NANOSECOND = 1e-9  # a timestamp is no finer
 
 
 def fragment(
@@ -35,7 +36,7 @@ def fragment(
     about them.  Entries too old to make a link usable are written as time 0, which is short.  Rows
     and columns are those of servers in `shared` and our own.  ``None`` if there is nothing to tell.
     """
-    me = contacts.me
+    me, resolution_s = contacts.me, max(resolution_s, _NANOSECOND)
     time_size = _time_size(now, resolution_s)
     left = size_max - _FRAME_SIZE
     columns: list[bytes] = []

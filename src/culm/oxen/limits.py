@@ -88,7 +88,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Times of a `Node`, all in seconds.  Raises `ValueError` for one that is not positive.
+    """Times of a `Node`, all in seconds.
+
+    Raises `ValueError` for one that is not positive, and for an infinite `resolution_s`.
 
     keepalive_s
         Age of the last contact at which a peer is asked for a sign of life. A parcel that is sent
@@ -114,7 +116,8 @@ class Timing:
     gossip_s
         Time between two portions of the last contact table.
     resolution_s
-        Resolution to which times in gossip are rounded down; whole seconds take the fewest bytes.
+        Resolution to which times in gossip are rounded down, a nanosecond at least; whole seconds
+        take the fewest bytes.
     redelivery_first_s
         Wait before a message is sent again, until a round trip has been measured.
     redelivery_min_s
@@ -145,3 +148,5 @@ class Timing:
         for name in self.__dataclass_fields__:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive")
+        if math.isinf(self.resolution_s):
+            raise ValueError("resolution_s must be finite")

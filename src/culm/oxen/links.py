@@ -235,7 +235,7 @@ class Links:
     def _open(self, seal: Seal, source: bytes, data: Buffer) -> bytes | None:
         """The parcel in a sealed datagram, unless it is forged, a replay or of an earlier life.
 
-        A sender in an earlier life is told of its later one.  If the datagram says the same of us,
+        A sender that has to begin a later life is told so.  If the datagram says the same of us,
         we believe it: otherwise two servers in earlier lives would never hear each other's answers.
         """
         opened = seal.open(source, data)

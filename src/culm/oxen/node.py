@@ -145,7 +145,8 @@ class Node(DatagramMachine[NodeEvent, bytes]):
         self._refuse_when_leaving()
         if _checked_sid(sid, self._limits) == self._me:
             raise LocalProtocolError(ErrorCode.BAD_SID, "a node cannot help itself to join")
-        if sid not in self._roster.peers and not self._roster.has_room_for(trusted=True):
+        is_known = sid in self._roster.peers
+        if not (is_known or self._roster.has_room_for(trusted=True, speaks=True)):
             raise LocalProtocolError(ErrorCode.PEERS_LIMIT)
         self._refuse_without_time()
         if self._state is _IDLE:
@@ -380,6 +381,7 @@ class Node(DatagramMachine[NodeEvent, bytes]):
             self._me,
             keys,
             again_s=self._timing.keepalive_retry_s,
+            silent_s=self._timing.usable_s,
             sources_max=2 * self._limits.peers_max,
             rng=self._rng,
             clock=self._clock,

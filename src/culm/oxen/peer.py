@@ -56,7 +56,7 @@ class Peer:
     since: float
     """Time at which the present state began, or at which it or our user last asked for it."""
     met: float
-    """Time at which it got its place."""
+    """Time at which it got its place, or was last taken for a stranger again."""
     wanted: bool = False
     """Whether the user asked it for help to join."""
     state: PeerState = PeerState.SYNCHRONIZING
@@ -170,9 +170,11 @@ class Peer:
         self.present, self.lost = False, True
         return True
 
-    def leave(self) -> bool:
+    def leave(self, now: float) -> bool:
         """Note that it has left; returns whether the user has to be told."""
         was_present, self.present = self.present, False
+        if was_present:
+            self.met = now
         return was_present
 
     def trust(self) -> None:

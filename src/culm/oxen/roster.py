@@ -53,8 +53,8 @@ class Roster:
         Strangers, which are not trusted, have places of their own, and make room for all others,
         and in time for each other: the latest is as likely to be honest as earlier ones.
 
-        speaks: a message of it has come.  A candidate of which none has come, and which has
-            acknowledged nothing, makes room for it: it may be out of reach.
+        speaks: a message of it has come, or our user has named it.  A candidate of which none has
+            come, and which has acknowledged nothing, makes room for it: it may be out of reach.
         """
         taken = self._is_full() and not self._strangers()
         if taken or (trusted and self._has_all_candidates()):
@@ -77,7 +77,7 @@ class Roster:
             return self._silent()[0]
         strangers = self._strangers()
         if self._is_full() or (not trusted and len(strangers) >= self._limits.candidates_max):
-            return (strangers or self._silent())[0]
+            return min(strangers, key=attrgetter("met")) if strangers else self._silent()[0]
         return None
 
     def _has_all_candidates(self) -> bool:

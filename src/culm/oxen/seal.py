@@ -68,7 +68,7 @@ class Opened(NamedTuple):
     """The parcel in a datagram.
 
     fresh: whether it is of the sender's latest life and arrives for the first time.
-    later: start of the sender's later life, in milliseconds, if the sender should be told of it.
+    later: start of the sender's latest life, in milliseconds, if the sender should be told of it.
     """
 
     parcel: bytes
@@ -82,33 +82,39 @@ class _Life:
     name: orders the lives of a server.
     """
 
-    __slots__ = ("_newest", "_seen", "_told", "name")
+    __slots__ = ("_heard", "_newest", "_seen", "_told", "name")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
-        self._told = -math.inf  # when a sender in an earlier life was last told of this one
+        self._told = -math.inf  # when its sender was last told of it
+        self._heard = -math.inf  # when a datagram last arrived from it for the first time
         self._newest = 0
         self._seen = 0  # a bit for each datagram: the lowest is the newest
 
     def tell(self, now: float, again_s: float) -> bool:
-        """Whether to tell a sender in an earlier life of this one, at most every `again_s`."""
+        """Whether to tell its sender, at most every `again_s`, to go on as a later life."""
         if now - self._told < again_s:
             return False
         self._told = now
         return True
 
-    def admit(self, counter: int) -> bool:
+    def is_silent(self, now: float, silent_s: float) -> bool:
+        """Whether no datagram has arrived for the first time within `silent_s`."""
+        return now - self._heard >= silent_s
+
+    def admit(self, counter: int, now: float) -> bool:
         """Note a datagram; returns whether it certainly arrives for the first time."""
         ahead = counter - self._newest
         if ahead > 0:
             kept = self._seen << ahead if ahead < _WINDOW else 0
             self._seen = kept & (1 << _WINDOW) - 1 | 1
             self._newest = counter
-            return True
-        bit = 1 << -ahead if -ahead < _WINDOW else 0
-        if not bit or self._seen & bit:
-            return False
-        self._seen |= bit
+        else:
+            bit = 1 << -ahead if -ahead < _WINDOW else 0
+            if not bit or self._seen & bit:
+                return False
+            self._seen |= bit
+        self._heard = now
         return True
 
 
@@ -118,7 +124,8 @@ class Seal:
     The nonce is the time at which the server started, random bytes drawn then, and a counter. So
     no nonce is used twice, and receivers recognize datagrams seen before: they listen only to the
     latest life that they know of each server, never to an earlier one.  A server whose clock was
-    set back is told of its latest life, and goes on as a later one.
+    set back is told of its latest life, and goes on as a later one.  So is one of which nothing new
+    has come for `silent_s`, as somebody with the key may have used up its numbers.
 
     again_s: shortest time between two such messages to a server.
     sources_max: servers to keep account of, more than there are peers.  Beyond that, the server
@@ -132,6 +139,7 @@ class Seal:
         keys: Sequence[bytes],
         *,
         again_s: float,
+        silent_s: float,
         sources_max: int,
         rng: Random,
         clock: Clock,
@@ -139,7 +147,7 @@ class Seal:
     ) -> None:
         self._me = me
         self._keys = checked_keys(keys)
-        self._again_s = again_s
+        self._again_s, self._silent_s = again_s, silent_s
         self._sources_max = sources_max
         self._rng = rng
         self._clock = clock
@@ -203,13 +211,13 @@ class Seal:
             self._dropped[DropReason.REPLAYED] += 1
             return None
         life = self._life_of(source, name)
-        is_latest = life.name == name and life is not self._forgotten
-        if is_latest and life.admit(int.from_bytes(datagram[_LIFE_SIZE:_NONCE_SIZE])):
+        now, is_latest = self._clock.now, life.name == name and life is not self._forgotten
+        if is_latest and life.admit(int.from_bytes(datagram[_LIFE_SIZE:_NONCE_SIZE]), now):
             return Opened(parcel, True)
         self._dropped[DropReason.REPLAYED] += 1
-        if is_latest:
+        if is_latest and not life.is_silent(now, self._silent_s):
             return None
-        if not life.tell(self._clock.now, self._again_s):
+        if not life.tell(now, self._again_s):
             return Opened(parcel, False)
         return Opened(parcel, False, int.from_bytes(life.name[:_TIME_SIZE]))
 
