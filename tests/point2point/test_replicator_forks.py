@@ -29,10 +29,18 @@ from replicator_support import (
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.effects import ReadEntries
 from culm.bamboo.entry import Entry
+from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.bamboo.records import NewEntry
-from culm.point2point.replication import ForkFound, Interest, LogRefused, LogSynced, Want
+from culm.point2point.replication import (
+    ForkFound,
+    Interest,
+    LogRefused,
+    LogSynced,
+    ReplicatorLimits,
+    Want,
+)
 from culm.point2point.replication.steps import Purpose
 from culm.wire.multihash import YAMF
 
@@ -514,3 +522,55 @@ def test_entries_of_two_branches_never_stand_beside_each_other(
         fork = store.fork(log)
         assert fork is not None
         assert fork.seqnum == fork_at
+
+
+@pytest.mark.parametrize(
+    ("stored", "wants"),
+    [
+        ((1, 4, 13), ()),
+        ((1, 4, 5, 6, 7), (Want(first=8, last=9),)),
+        ((1, 4, 13), (Want(first=12, last=12),)),
+    ],
+)
+def test_of_entries_of_two_branches_beside_each_other_the_stored_one_is_compared(
+    stored: tuple[int, ...], wants: tuple[Want, ...]
+) -> None:
+    """The peer is asked for its own, be it before or after the one that does not fit."""
+    world, other = World(), branch(6)
+    only_ranges = Interest(want=None, accept_new_logs=True)
+    reader = world.node(
+        store_of(other[number - 1] for number in stored),
+        limits=replace(SMALL, batch_count_max=1),
+        interest=only_ranges if wants else KEEP,
+    )
+    world.connect(reader, world.node(store_of(TRUNK)))
+    for want in wants:
+        reader.end.machine.replicate(LOG, want)
+    reader.end.drain()
+    world.wait(10)
+    check_store(reader.store)
+    assert reader.end.of(ForkFound)
+
+
+@pytest.mark.parametrize("wants", [(), (Want(first=2, last=16),)])
+def test_what_comes_before_a_fork_is_kept_or_fetched_again(wants: tuple[Want, ...]) -> None:
+    """All comes in one batch, and the store has another branch from the last of its entries on."""
+    world, other = World(), branch(6)
+    reader = world.node(
+        store_of(other[number - 1] for number in (1, 4, 13)),
+        limits=ReplicatorLimits(),
+        interest=Interest(want=None, accept_new_logs=True) if wants else KEEP,
+    )
+    peer = world.node(store_of(TRUNK), limits=ReplicatorLimits())
+    world.connect(reader, peer)
+    for want in wants:
+        reader.end.machine.replicate(LOG, want)
+    reader.end.drain()
+    world.wait(10)
+    assert reader.end.of(ForkFound)
+    if not wants:
+        assert_forked(13, reader, peer)
+    else:  # entry 12 did not fit at first: the range has not come as a whole
+        assert [entry.seqnum for entry in reader.store.entries(LOG)] == list(range(1, 12))
+        assert [event.fault for event in reader.end.of(LogRefused)] == [Reason.FORK]
+        assert not reader.end.of(LogSynced)

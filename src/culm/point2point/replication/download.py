@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, cast
@@ -23,7 +23,12 @@ from culm.point2point.handles import Request
 from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
 from culm.point2point.pieces import Part, Piece
 from culm.point2point.replication import steps
-from culm.point2point.replication.events import EntryStored, PayloadProgress, PiecesNotified
+from culm.point2point.replication.events import (
+    EntryStored,
+    LogRefused,
+    PayloadProgress,
+    PiecesNotified,
+)
 from culm.point2point.replication.log_state import LogState
 from culm.replication import Room, Turns, Writes
 
@@ -73,6 +78,11 @@ class _Batches:
     def open(self) -> bool:
         return bool(self._writes)
 
+    def if_taken(self, told: list[Event]) -> Iterator[Event]:
+        """Tells that all is here, unless the store has refused something by then."""
+        refused = LogRefused(log=self._log, fault=Reason.FORK)
+        yield from (refused if self._refused else each for each in told)
+
     def add(self, news: Sequence[NewEntry]) -> None:
         """Take entries, of which only the last may be staged: `go_on_with` follows then."""
         if self._refused:
@@ -117,10 +127,8 @@ class _Batches:
                 self._pass(batch)
             else:
                 self._unfinished = staging
-                self._ask(entries, partial(self._answered, batch))
-
-    def _ask(self, news: Sequence[NewEntry], then: Callable[[StoreError | None], None]) -> None:
-        self._work.ask(AppendEntries, then, log=self._log, entries=tuple(news))
+                answered = partial(self._answered, batch)
+                self._work.ask(AppendEntries, answered, log=self._log, entries=entries)
 
     def _pass(self, batch: _Batch) -> None:
         """The batch must not be stored, or only marks the turn of a payload."""
@@ -153,6 +161,9 @@ class _Batches:
         if isinstance(result, StoreError):
             self._refused = True
             self._save(result, batch)
+            for entry, *_ in batch.news:
+                if entry.seqnum == result.seqnum:
+                    self._inputs.put(self._log, steps.Compare(entry, self._request))
             if batch.staging is not None:
                 batch.staging.begun(needed=False)
         else:
@@ -211,14 +222,12 @@ class _Batches:
             if again is None:
                 self._appended(valid, batch.place, None)
             else:
-                batch.place.fill()
+                self._save(again, batch)
 
         if valid:
-            self._ask(valid, saved)
+            self._work.ask(AppendEntries, saved, log=self._log, entries=tuple(valid))
         else:
             batch.place.fill()
-        entries = [new.entry for new in batch.news]
-        self._inputs.put(self._log, steps.Contradicted(self._request, refusal, entries))
 
 
 class Download:
@@ -275,7 +284,9 @@ class Download:
             case _:
                 pass
         if self.request.receive_cursor.piece is None:
-            self._put(steps.Received(self.request))
+            told: list[Event] = []
+            self._inputs.put(self._log, steps.Received(self.request), told)
+            self._work.reserve().fill(self.batches.if_taken(told))
 
     def _pass(self) -> None:
         """The peer has passed over pieces: so far it owes nothing more."""

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 from culm.bamboo.effects import AddFork, ReadEntry, ReadHashes, ReadLog
 from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.forks import ForkProof
+from culm.bamboo.links import SEQNUM_MAX
 from culm.bamboo.records import Head, NewEntry, StoredEntry
 from culm.machine import Effect, Event
 from culm.point2point.handles import Request
@@ -480,7 +481,8 @@ class LogState:
         self._ask(proof, ReadHashes, seqnums=seqnums)
 
     def _compare(self, question: steps.Compare) -> None:
-        self._ask(question, ReadEntry, seqnum=question.entry.seqnum)
+        seqnum = question.entry.seqnum
+        self._ask(question, ReadLog, entry=seqnum, hashes=(seqnum - 1, min(seqnum + 1, SEQNUM_MAX)))
 
     def _show_fork(self, request: Request, fork: ForkProof) -> None:
         self._peer_knows(fork)

@@ -13,7 +13,6 @@ from culm.bamboo.effects import LogStatus, ReadLog
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof, find_fork
 from culm.bamboo.links import open_targets
-from culm.bamboo.records import StoredEntry, StoreErrorCode
 from culm.bamboo.verify import PayloadVerifier
 from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, RequestEnded
 from culm.point2point.handles import Request
@@ -142,8 +141,6 @@ class LogSync(LogState):
                     self._do(steps.Notice.NEWS)
                 case ForkProof():
                     self._forked(question)
-                case steps.Contradicted():
-                    self._judge(question)
                 case steps.Missing():
                     self._miss(question)
                 case _:
@@ -423,9 +420,9 @@ class LogSync(LogState):
 
     def _passed(self, passed: steps.Passed) -> None:
         request, seqnum = passed
-        joins = not request.ours and decisions.is_wanted(request.proposal, self)
-        if joins or request is self.ours[Purpose.NEXT].request:  # else they come in another
-            self.passed = max(self.passed, seqnum)
+        joins, ours = decisions.is_wanted(request.proposal, self), self.ours[Purpose.NEXT]
+        if (ours.request is request and not ours.probed) or (joins and not request.ours):
+            self.passed = max(self.passed, seqnum)  # else they come in another
         self._rouse(seqnum)
         self._propose(Purpose.RANGE)
 
@@ -516,12 +513,23 @@ class LogSync(LogState):
 
     # Forks.
 
-    def _compare_with(self, question: steps.Compare, stored: StoredEntry | None) -> None:
-        proof = None if stored is None else find_fork(question.entry, self.decode(stored))
+    def _compare_with(self, question: steps.Compare, status: LogStatus) -> None:
+        entry, request = question
+        proof = None if status.entry is None else find_fork(entry, self.decode(status.entry))
         if proof is not None:
             self._add_fork(proof)
-        if question.reason is not None:
-            self._judge(question.reason)
+        if request is None:
+            return
+        self._see(status)
+        if self.fork is None or self.fork.seqnum > entry.seqnum:
+            before, after = entry.seqnum - 1, entry.seqnum + 1
+            fits = status.hashes.get(before, entry.backlink) == entry.backlink
+            probe = after if fits and after in status.hashes else before or None
+            self._given_up(steps.GivenUp(request, probe=probe))
+            self._propose_wanted()  # even if the request is over
+        elif proof is not None:  # some before the fork may be lost: they are to come in another
+            self.lost |= request is self.ours[Purpose.RANGE].request and not self.received
+            self._end(request, CancelReason.RESOURCE_LIMIT)
 
     def _forked(self, proof: ForkProof) -> None:
         """Open requests end before the fork; later ones are cancelled with the proof."""
@@ -551,20 +559,6 @@ class LogSync(LogState):
         self.probe = min(other, default=self.probe)
         self._propose_wanted()
 
-    def _contradicted(self, found: steps.Contradicted) -> None:
-        if found.refusal.code is not StoreErrorCode.CONFLICT:
-            self._look(found)
-            return
-        for entry in found.entries:
-            if entry.seqnum == found.refusal.seqnum:
-                self._compare(steps.Compare(entry, found))
-
-    def _judge(self, found: steps.Contradicted) -> None:
-        if self.fork is None or self.fork.seqnum > found.refusal.seqnum:
-            before = min(found.refusal.seqnum - 1, self.position) or None  # may be another, too
-            self._given_up(steps.GivenUp(found.request, probe=before))
-            self._propose_wanted()  # even if the request is over
-
     def _miss(self, missing: steps.Missing) -> None:
         request, seqnum = missing
         if self.fork is not None and self.fork.seqnum <= seqnum:
@@ -589,7 +583,7 @@ class LogSync(LogState):
         steps.PayloadLost: LogState._payload_lost,
         steps.PayloadWithheld: LogState._payload_withheld,
         steps.GivenUp: _given_up,
-        steps.Contradicted: _contradicted,
+        steps.Compare: LogState._compare,
         steps.Missing: LogState._look,
         steps.Answered: _answered,
         ForkProof: LogState._is_shown,

@@ -10,7 +10,7 @@ from culm.bamboo.entry import Entry, LogKey
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lower_pool, open_targets
-from culm.bamboo.records import NewEntry, StoredEntry, StoreError
+from culm.bamboo.records import NewEntry, StoredEntry
 from culm.bamboo.verify import PayloadVerifier
 from culm.buffer import Queue
 from culm.machine import Effect, Event
@@ -300,12 +300,11 @@ class GivenUp(NamedTuple):
     probe: int | None = None
 
 
-class Contradicted(NamedTuple):
-    """The store does not take entries that the peer has sent: there may be a fork."""
+class Compare(NamedTuple):
+    """A signed entry of the peer's in the place of one of ours: the log may be forked."""
 
-    request: Request
-    refusal: StoreError
-    entries: Sequence[Entry]
+    entry: Entry
+    request: Request | None = None  # in which it has come, if the store does not take it
 
 
 class Missing(NamedTuple):
@@ -324,13 +323,6 @@ class Prepare(NamedTuple):
     purpose: Purpose
     plan: Plan
     links: Mapping[int, bytes] | None = None
-
-
-class Compare(NamedTuple):
-    """Our entry in the place of a signed one of the peer's: the log may be forked."""
-
-    entry: Entry
-    reason: Contradicted | None = None
 
 
 class Answered(NamedTuple):
@@ -355,7 +347,7 @@ Input: TypeAlias = (
     | PayloadLost
     | PayloadWithheld
     | GivenUp
-    | Contradicted
+    | Compare
     | Missing
     | Answered
     | ForkProof
@@ -364,7 +356,7 @@ Input: TypeAlias = (
     | ProposalDropped
     | RequestEnded
 )
-Question: TypeAlias = Input | Prepare | Compare
+Question: TypeAlias = Input | Prepare
 
 
 # Commands.
