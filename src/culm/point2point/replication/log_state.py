@@ -482,7 +482,8 @@ class LogState:
 
     def _compare(self, question: steps.Compare) -> None:
         seqnum = question.entry.seqnum
-        self._ask(question, ReadLog, entry=seqnum, hashes=(seqnum - 1, min(seqnum + 1, SEQNUM_MAX)))
+        beside = [each for each in (seqnum - 1, seqnum + 1) if 1 <= each <= SEQNUM_MAX]
+        self._ask(question, ReadLog, entry=seqnum, hashes=beside)
 
     def _show_fork(self, request: Request, fork: ForkProof) -> None:
         self._peer_knows(fork)
