@@ -246,6 +246,6 @@ class Link:
             self._connection.send_response(self._answers.pop(self._slots.popleft()))
 
     @property
-    def slots(self) -> tuple[int, ...]:
+    def slots(self) -> frozenset[int]:
         """The requests that are not answered."""
-        return tuple(self._slots)
+        return frozenset(self._slots)

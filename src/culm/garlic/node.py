@@ -366,8 +366,8 @@ class Node(LinkedMachine[NodeEvent]):
         self._stirred[link.number] = link
         self._places.ended(link)
         self._handshakes.cancel(link.number)
-        if slots := link.slots:
-            self._core.withdraw_responses(slots)
+        slots = link.slots
+        self._core.withdraw_responses(slots)
         for slot in slots:
             self._slots.pop(slot, None)  # it may have an answer that waits for earlier ones
         peer = link.peer

@@ -13,7 +13,7 @@ from culm.ssb.history.limits import Limits
 from culm.ssb.history.request import HistoryRequest
 from culm.ssb.history.states import REPLY_RULES, ReplyInput, ReplyState
 from culm.ssb.messages import MessageError, read_message
-from culm.ssb.muxrpc import Call, CallState, Connection, State
+from culm.ssb.muxrpc import Call, Connection
 from culm.ssb.v8json import JsonValue, stringify
 
 _DEFAULT_LIMITS: Final = Limits()
@@ -157,7 +157,7 @@ class HistoryServer:
         """End calls for a feed that the peer may no longer have."""
         for reply in [each for each in self._replies.values() if each.request.feed == feed]:
             self.call_ended(reply.call.number)
-            if self._is_open(reply):
+            if reply.call.may_send:
                 reply.call.fail("not for you")
 
     def grown(self, feed: str) -> None:
@@ -207,7 +207,7 @@ class HistoryServer:
     def take(self, number: int, messages: Sequence[bytes]) -> None:
         """Take the messages of a read, whose call may be over by now, or the connection closing."""
         reply = self._reads.pop(number)
-        if reply.state is not ReplyState.READING or not self._is_open(reply):
+        if reply.state is not ReplyState.READING or not reply.call.may_send:
             return
         if self._send(reply, messages):
             self._settle(reply)
@@ -231,12 +231,12 @@ class HistoryServer:
         self._leave(reply)
         reply.move(ReplyInput.DONE)
         del self._replies[reply.call.number]
-        if self._is_open(reply):
-            reply.call.end() if error is None else reply.call.fail(error)
-
-    def _is_open(self, reply: _Reply) -> bool:
-        """Whether we may still send: the peer's end, or its goodbye, may wait to be taken."""
-        return self._connection.state is State.OPEN and reply.call.state is CallState.SENDING
+        if not reply.call.may_send:
+            return
+        if error is None:
+            reply.call.end()
+        else:
+            reply.call.fail(error)
 
     def _leave(self, reply: _Reply) -> None:
         """Stop waiting for new messages."""

@@ -332,6 +332,15 @@ class Call:
     def __str__(self) -> str:
         return f"call {self.number} of {'.'.join(self.name)}"
 
+    @property
+    def may_send(self) -> bool:
+        """Whether a value may be sent now.
+
+        It may not once the peer has ended the call, or said goodbye, even if no event has told so
+        yet.
+        """
+        return not self._table.sender.closed and OUR_RULES[self.state][Packet.VALUE] is self.state
+
     def send(self, value: JsonValue) -> None:
         """Send a value in a stream, as JSON; a str is sent as text.
 

@@ -18,7 +18,6 @@ from culm.ssb.muxrpc import (
     CallEnded,
     CallError,
     CallReceived,
-    CallState,
     CallType,
     Connection,
     State,
@@ -82,7 +81,6 @@ def _content(event: ValueReceived) -> Content:
 _VERSION: Final = 3
 _FORMAT: Final = "classic"
 _REPLICATE: Final = ("ebt", "replicate")
-_SENDING: Final = frozenset({CallState.SENDING, CallState.EXCHANGING})
 # With these words peers end a session for another one, and all streams before their goodbye.
 _RECONNECTED: Final = "reconnected to peer"
 _PARENT_ENDED: Final = "unexpected end of parent stream"
@@ -306,7 +304,7 @@ class LinkExchange:
 
     def fill(self, size_max: int) -> None:
         """Send frames over the connection, as far as it has room."""
-        while self.session is not None and self._call is not None and self._call.state in _SENDING:
+        while self.session is not None and self._call is not None and self._call.may_send:
             size = min(size_max, self._rpc.send_size)
             frames = self._core.frames_to_send(self.session, size) if size else ()
             if not frames:
@@ -353,7 +351,7 @@ class LinkExchange:
 
     def _end_call(self, reason: EndReason, error: RemoteProtocolError | None) -> None:
         call, self._call = self._call, None
-        if call is None or call.state not in _SENDING or self._rpc.calls.get(call.number) is None:
+        if call is None or not call.may_send:
             return
         if reason is EndReason.DISCONNECTED:
             call.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from culm.ssb.muxrpc import Call, CallState, ValueReceived
+from culm.ssb.muxrpc import Call, ValueReceived
 from culm.ssb.v8json import JsonError, JsonValue
 
 _NUMBER_SIZE_MAX: Final = 64  # bytes; a longer body is not read
@@ -40,7 +40,7 @@ class Ping:
     @property
     def rests(self) -> bool:
         """Whether we may serve: the last answer is there, and the call open, as far as is known."""
-        return self.state is PingState.RESTING and self.call.state is CallState.EXCHANGING
+        return self.state is PingState.RESTING and self.call.may_send
 
     def serve(self, time_ms: int) -> None:
         """Send our time, if we rest."""
@@ -49,7 +49,7 @@ class Ping:
 
     def volley(self, time_ms: int) -> None:
         """Answer with our time, unless the peer has ended the call."""
-        if self.call.state is CallState.EXCHANGING:
+        if self.call.may_send:
             self.call.send(time_ms)
 
     def receive(self, event: ValueReceived) -> bool:
