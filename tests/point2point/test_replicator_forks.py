@@ -221,6 +221,30 @@ def test_who_know_of_one_fork_find_an_earlier_one_that_only_both_can_prove(
     assert_forked(early, *nodes)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("at", [5, 8, 10])
+def test_who_know_of_one_fork_compare_their_last_entries(at: int, order: int) -> None:
+    """By 13, of which they have had the pools alone, neither sees that they differ from `at` on."""
+    world = World()
+    nodes = [world.node(store_of(news[:10])) for news in (TRUNK, branch(at))]
+    for node in nodes:
+        node.store.add_fork(LOG, ForkProof(TRUNK[12].entry, branch(at)[12].entry))
+    world.connect(*nodes[::order])
+    world.settle()
+    assert_forked(at, *nodes)
+
+
+def test_an_entry_to_be_compared_that_the_peer_lacks_keeps_no_others_away() -> None:
+    """The peer does not have 13, with which it is to be compared."""
+    world = World()
+    nodes = [world.node(store_of(news)) for news in (TRUNK[:12], [*TRUNK[:8], *TRUNK[11:13]])]
+    for node in nodes:
+        node.store.add_fork(LOG, ForkProof(TRUNK[13].entry, branch(9)[13].entry))
+    world.connect(*nodes)
+    world.settle()
+    assert_forked(14, *nodes)
+
+
 def test_three_branches_are_cut_at_the_earliest_fork() -> None:
     world = World()
     nodes = [world.node(store_of(news)) for news in (TRUNK, branch(9), branch(4, b"third"))]

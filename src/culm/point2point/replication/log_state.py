@@ -191,6 +191,11 @@ class LogState:
         is_next = request in (self.ours[Purpose.NEXT].request, joined)
         return is_next and request.proposal.end is None
 
+    def _only_compares(self, request: Request | None) -> bool:
+        """Whether it is for an entry to compare: without that one the next ones still come."""
+        ours = self.ours[Purpose.NEXT]
+        return ours.request is request and ours.probed not in (None, self.position + 1)
+
     @property
     def fork_at(self) -> int | None:
         """The first forked entry."""
@@ -258,7 +263,8 @@ class LogState:
         if batch and [new.entry.seqnum for new in batch] == list(range(first, last + 1)):
             entry, _, staged = batch[-1]  # those before it would not leave a trace
             self.newest = max(self.newest, last)
-            self.head, self.payload_due = Head(last, entry.hash(), entry.end_of_log), staged
+            self.head = Head(last, entry.hash(), entry.end_of_log)
+            self.payload_due = staged and last != self.withheld
         else:
             for new in batch:
                 self._store(new)
@@ -268,7 +274,7 @@ class LogState:
         self.newest = max(self.newest, entry.seqnum)
         if entry.seqnum == self.position + 1:
             self.head = Head(entry.seqnum, entry.hash(), entry.end_of_log)
-            self.payload_due = new.staged
+            self.payload_due = new.staged and entry.seqnum != self.withheld
         elif entry.seqnum == self.position and new.payload is not None and not new.staged:
             self.payload_due = False
 

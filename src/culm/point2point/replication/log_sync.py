@@ -104,10 +104,13 @@ class LogSync(LogState):
                 assert request is not None
                 if result.head != self.head:
                     self._see(result)
+                said = decisions.answer_compared(request.proposal, self, result.entry)
                 if request.state is RequestState.PROPOSED_BY_PEER:
-                    said = decisions.answer_compared(request.proposal, self, result.entry)
                     self._say(request, said, result)
-                else:  # dropped by the overlap rule, perhaps for a range
+                else:  # dropped by the overlap rule, perhaps for a range, or it only told
+                    differs = request.proposal.expected_seqnum
+                    if said is Answer.SHOW_ENTRY and differs < (self.fork_at or 0):
+                        self.probe = differs
                     self._propose_wanted()
             case steps.Compare():
                 self._compare_with(question, result)
@@ -317,11 +320,12 @@ class LogSync(LogState):
             self.told = decisions.start_of(self.under_way[event.request_id].proposal)
         purpose = self.purpose_of(event.request_id)
         if purpose is None:
-            match reason, self.theirs.get(event.request_id):
-                case CancelReason.END_OF_RANGE, Theirs(request, PeerStage.CONFIRMED, True):
-                    self._rest(decisions.start_of(request.proposal))  # all before it is here
-                case _:
-                    pass
+            theirs, joined = self.theirs.get(event.request_id), (PeerStage.CONFIRMED, True)
+            if reason is CancelReason.END_OF_RANGE and theirs is not None and theirs[1:] == joined:
+                self._rest(decisions.start_of(theirs.request.proposal))  # all before it is here
+            return
+        if reason is CancelReason.DO_NOT_RETRY and self._only_compares(self.ours[purpose].request):
+            self._move(purpose, Step.PEER_CANCELS)
             return
         self._peer_cancels(purpose, reason)
         if self.ours[purpose].is_turned_away:
@@ -413,15 +417,16 @@ class LogSync(LogState):
     def _given_up(self, given_up: steps.GivenUp) -> None:
         request, fault, probe = given_up
         self.probe = self.probe if probe is None else probe
-        if self.purpose_of(request.request_id) in (None, Purpose.NEXT):
+        is_next = self.purpose_of(request.request_id) in (None, Purpose.NEXT)
+        if is_next and not self._only_compares(request):
             self._refuse()
         self._cancel(request, CancelReason.DO_NOT_RETRY)
         self._emit(LogRefused(log=self.log, fault=fault))
 
     def _passed(self, passed: steps.Passed) -> None:
         request, seqnum = passed
-        joins, ours = decisions.is_wanted(request.proposal, self), self.ours[Purpose.NEXT]
-        if (ours.request is request and not ours.probed) or (joins and not request.ours):
+        joins, ours = decisions.is_wanted(request.proposal, self), self.ours[Purpose.NEXT].request
+        if (request is ours and not self._only_compares(request)) or (joins and not request.ours):
             self.passed = max(self.passed, seqnum)  # else they come in another
         self._rouse(seqnum)
         self._propose(Purpose.RANGE)
