@@ -232,6 +232,24 @@ def test_one_that_is_back_and_has_no_place_for_us_keeps_nobody_out() -> None:
     assert PeerForgotten(peer=b"P") in table.events()
 
 
+def test_several_that_are_back_and_have_no_place_for_us_keep_nobody_out() -> None:
+    """Not even if they were not yet taken for absent when another one joined."""
+    table = Table(limits=Limits(peers_max=2))
+    for sid in (b"P", b"Q"):
+        table.join(sid)
+    table.wait(100.0)
+    table.tell_message(b"R", Synchronize(0, 7))
+    table.wait(30.0, alive=(b"P", b"Q", b"R"))
+    assert {view.state for view in table.node.peers().values()} == {PeerState.SYNCHRONIZING}
+    table.accept(b"R", b"R")
+    assert len(table.node.peers()) == 3
+    table.wait(90.0, alive=(b"P", b"Q", b"R"))
+    table.join(b"S")
+    assert set(table.node.peers()) == {b"R", b"S"}
+    forgotten = [event for event in table.events() if isinstance(event, PeerForgotten)]
+    assert len(forgotten) == 2
+
+
 def test_a_candidate_that_was_never_heard_makes_room_for_one_that_speaks() -> None:
     """It may be out of reach for good, as the way to it leads over some that have given it up."""
     table = Table(limits=Limits(candidates_max=1))

@@ -253,8 +253,26 @@ def test_no_number_shuts_a_server_out_for_good(forged: Sequence[int]) -> None:
         table_.node.receive_datagram(sealed(start(), 4), source=P)
         table_.drain()
         told.append(table_.messages())
-    assert told == [[]] * 19 + [[Outlived(1)]] * 3
+    assert told == [[]] * 20 + [[Outlived(1)]] * 2
     assert heard(table_, sealed(start(), 1, life=LATER))
+
+
+@pytest.mark.parametrize(("left", "copies"), [(4, 1), (8, 1), (3, 1), (1, 2)])
+def test_nor_do_numbers_of_which_some_are_left(left: int, copies: int) -> None:
+    """With a quarter of them two servers were apart for half an hour.  Doubles are everyday."""
+    table_ = table()
+    for counter in range(1, 200):
+        if counter % left:
+            heard(table_, sealed(start(), counter))
+    table_.said()
+    told = []
+    for counter in range(1, 100):
+        table_.wait(0.5)
+        for _ in range(copies):
+            table_.node.receive_datagram(sealed(start(), counter), source=P)
+            table_.drain()
+        told += [message for message in table_.messages() if isinstance(message, Outlived)]
+    assert bool(told) == (left > 3)
 
 
 def test_a_cluster_hears_one_whose_numbers_were_used_up() -> None:
@@ -335,6 +353,17 @@ def test_a_server_whose_clock_was_set_back_is_told_and_goes_on() -> None:
     assert table_.node.dropped[DropReason.REPLAYED] == 4
 
 
+def test_a_server_is_told_once_a_second_at_most_in_all_its_lives() -> None:
+    """Or a single repeated datagram of a former life had it begin a new one each round trip."""
+    table_, told = table(), []
+    for number in range(2, 7):
+        assert heard(table_, sealed(start(), life=bytes(5) + bytes([number]) + b"salt of P."))
+        table_.node.receive_datagram(sealed(start(), life=LIFE), source=P)
+        table_.drain()
+        told += [message for message in table_.messages() if isinstance(message, Outlived)]
+    assert told == [Outlived(2)]
+
+
 @pytest.mark.parametrize("milliseconds", [2**40, 2**42, 2**47, 2**48 - 1, 2**48, 2**63 - 1])
 def test_a_life_begins_anew_after_the_latest_that_is_known(milliseconds: int) -> None:
     """Not before it, and not more than a century ahead."""
@@ -406,7 +435,7 @@ def test_memory_for_sources_is_bounded() -> None:
             table_.drain()
         sizes.append(retained_size(table_.node))
     assert sizes[4] > sizes[0]
-    assert max(sizes[8:]) < sizes[8] + 100
+    assert max(sizes[10:]) < sizes[10] + 100
 
 
 def test_memory_for_what_one_source_has_sent_is_bounded() -> None:
@@ -615,6 +644,19 @@ def test_two_that_have_forgotten_each_other_hear_each_other() -> None:
     datagrams = [data for to, data in table_.node.datagrams_to_send() if to == P]
     assert datagrams
     assert int.from_bytes(datagrams[-1][:6]) == late + 6
+
+
+@pytest.mark.parametrize("others", range(5))
+def test_no_later_lives_of_others_shut_a_server_out(others: int) -> None:
+    """Of those who have come and gone, or whom somebody with the key has made up."""
+    table_ = table(limits=Limits(peers_max=1))
+    for number in range(others):
+        life, source = LATER[:5] + bytes([9 + number]) + bytes(10), b"x%d" % number
+        assert heard(table_, sealed(encode_parcel(Parcel(5)), life=life, source=source), source)
+    told = 0 if others < 3 else 9 + others - 3  # the latest life that is forgotten
+    assert heard(table_, sealed(start(), life=LIFE)) == (others < 3)
+    if told:
+        assert heard(table_, sealed(start(), life=(told + 1).to_bytes(6) + bytes(10)))
 
 
 CENTURY_MS = 100 * 365 * 86_400 * 1000

@@ -252,6 +252,7 @@ class Associations:
                     self.courier.ask_for_missing(peer, self.assemblies.begun(peer.sid))
                 self._drop_claim(peer, now)
                 self._watch(peer, now)  # last, as a peer given up while we leave is forgotten
+        self._dismiss_replaced()
         self._roster.expire()
         self.assemblies.expire(self._clock.now)
         self._invite()
@@ -389,13 +390,17 @@ class Associations:
     def appear(self, peer: Peer, incoming: Incoming) -> None:
         """Tell the user that a peer has joined or is back, then its tags and waiting messages."""
         peer.enter(_JOINED, self._clock.unix)
-        for replaced in self._roster.to_be_replaced():
-            self.dismiss(replaced)
+        self._dismiss_replaced()
         sid = peer.sid
         self.events.append(PeerReachable(peer=sid) if peer.appear() else PeerJoined(peer=sid))
         if incoming.tags:
             self.describe(peer)
         self.hand_out(peer, incoming)
+
+    def _dismiss_replaced(self) -> None:
+        """Forget absent peers, perhaps only now absent, in whose places others have joined."""
+        for peer in self._roster.to_be_replaced():
+            self.dismiss(peer)
 
     def describe(self, peer: Peer) -> None:
         """Tell the user of a peer's tags."""

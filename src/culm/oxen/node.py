@@ -381,7 +381,7 @@ class Node(DatagramMachine[NodeEvent, bytes]):
             self._me,
             keys,
             again_s=self._timing.keepalive_retry_s,
-            silent_s=self._timing.usable_s,
+            patience_s=self._timing.usable_s,
             sources_max=2 * self._limits.peers_max,
             rng=self._rng,
             clock=self._clock,

@@ -97,8 +97,11 @@ class Roster:
                 yield peer
 
     def to_be_replaced(self) -> list[Peer]:
-        """The peer whose place a newcomer has taken over, if any: the one absent for longest."""
-        over = len(self.peers) > self._limits.peers_max
+        """The peers whose places newcomers have taken over, if any: those absent for longest."""
+        known = sum(
+            peer.known_to_user or peer.state is PeerState.JOINED for peer in self.peers.values()
+        )
+        over = max(0, known - self._limits.peers_max)
         return sorted(self._absent(), key=attrgetter("since"))[:over]
 
     def _strangers(self) -> list[Peer]:

@@ -80,27 +80,29 @@ class _Life:
     """One life of a server, and the datagrams that have arrived from it.
 
     name: orders the lives of a server.
+    told: when the server was last told of this life or of an earlier one.
     """
 
-    __slots__ = ("_heard", "_newest", "_seen", "_told", "name")
+    __slots__ = ("_newest", "_repeats", "_seen", "_since", "name", "told")
 
-    def __init__(self, name: bytes) -> None:
+    def __init__(self, name: bytes, told: float = -math.inf) -> None:
         self.name = name
-        self._told = -math.inf  # when its sender was last told of it
-        self._heard = -math.inf  # when a datagram last arrived from it for the first time
+        self.told = told
+        self._repeats = 0  # datagrams that count as seen, less two for each new one
+        self._since = 0.0  # when that began to be more than 0
         self._newest = 0
         self._seen = 0  # a bit for each datagram: the lowest is the newest
 
     def tell(self, now: float, again_s: float) -> bool:
         """Whether to tell its sender, at most every `again_s`, to go on as a later life."""
-        if now - self._told < again_s:
+        if now - self.told < again_s:
             return False
-        self._told = now
+        self.told = now
         return True
 
-    def is_silent(self, now: float, silent_s: float) -> bool:
-        """Whether no datagram has arrived for the first time within `silent_s`."""
-        return now - self._heard >= silent_s
+    def is_missed(self, now: float, patience_s: float) -> bool:
+        """Whether for `patience_s` more than two thirds of its datagrams have counted as seen."""
+        return self._repeats > 0 and now - self._since >= patience_s
 
     def admit(self, counter: int, now: float) -> bool:
         """Note a datagram; returns whether it certainly arrives for the first time."""
@@ -112,9 +114,12 @@ class _Life:
         else:
             bit = 1 << -ahead if -ahead < _WINDOW else 0
             if not bit or self._seen & bit:
+                if not self._repeats:
+                    self._since = now
+                self._repeats += 1
                 return False
             self._seen |= bit
-        self._heard = now
+        self._repeats = max(0, self._repeats - 2)
         return True
 
 
@@ -124,13 +129,13 @@ class Seal:
     The nonce is the time at which the server started, random bytes drawn then, and a counter. So
     no nonce is used twice, and receivers recognize datagrams seen before: they listen only to the
     latest life that they know of each server, never to an earlier one.  A server whose clock was
-    set back is told of its latest life, and goes on as a later one.  So is one of which nothing new
-    has come for `silent_s`, as somebody with the key may have used up its numbers.
+    set back is told of its latest life, and goes on as a later one.  So is one of which little new
+    has come for `patience_s`, as somebody with the key may have used up its numbers.
 
     again_s: shortest time between two such messages to a server.
-    sources_max: servers to keep account of, more than there are peers.  Beyond that, the server
-        with the earliest life that is no peer is forgotten, and from then on no unknown server is
-        heard unless its life is later than that one.
+    sources_max: servers to keep account of, more than there are peers.  Beyond that, of the others
+        that are no peers the one with the earliest life is forgotten, and from then on no unknown
+        server is heard unless its life is later than that one.
     """
 
     def __init__(
@@ -139,7 +144,7 @@ class Seal:
         keys: Sequence[bytes],
         *,
         again_s: float,
-        silent_s: float,
+        patience_s: float,
         sources_max: int,
         rng: Random,
         clock: Clock,
@@ -147,7 +152,7 @@ class Seal:
     ) -> None:
         self._me = me
         self._keys = checked_keys(keys)
-        self._again_s, self._silent_s = again_s, silent_s
+        self._again_s, self._patience_s = again_s, patience_s
         self._sources_max = sources_max
         self._rng = rng
         self._clock = clock
@@ -215,7 +220,7 @@ class Seal:
         if is_latest and life.admit(int.from_bytes(datagram[_LIFE_SIZE:_NONCE_SIZE]), now):
             return Opened(parcel, True)
         self._dropped[DropReason.REPLAYED] += 1
-        if is_latest and not life.is_silent(now, self._silent_s):
+        if is_latest and not life.is_missed(now, self._patience_s):
             return None
         if not life.tell(now, self._again_s):
             return Opened(parcel, False)
@@ -226,9 +231,9 @@ class Seal:
         life = self._sources.get(source, self._forgotten)
         if name <= life.name:
             return life
-        self._sources[source] = life = _Life(name)
+        self._sources[source] = life = _Life(name, life.told)
         if len(self._sources) > self._sources_max:
-            others = self._sources.keys() - self._kept
+            others = self._sources.keys() - self._kept - {source} or {source}
             earliest = min(others, key=lambda sid: self._sources[sid].name)
             forgotten = self._sources.pop(earliest)
             self._forgotten = max(self._forgotten, forgotten, key=attrgetter("name"))
