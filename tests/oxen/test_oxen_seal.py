@@ -253,26 +253,26 @@ def test_no_number_shuts_a_server_out_for_good(forged: Sequence[int]) -> None:
         table_.node.receive_datagram(sealed(start(), 4), source=P)
         table_.drain()
         told.append(table_.messages())
-    assert told == [[]] * 20 + [[Outlived(1)]] * 2
+    assert told == [[]] * 19 + [[Outlived(1)]] * 3
     assert heard(table_, sealed(start(), 1, life=LATER))
 
 
-@pytest.mark.parametrize(("left", "copies"), [(4, 1), (8, 1), (3, 1), (1, 2)])
-def test_nor_do_numbers_of_which_some_are_left(left: int, copies: int) -> None:
-    """With a quarter of them two servers were apart for half an hour.  Doubles are everyday."""
+@pytest.mark.parametrize("used", [(1, 2, 3), (1, 2), (1,), ()])
+def test_nor_do_numbers_of_which_some_are_left(used: Sequence[int]) -> None:
+    """With a quarter of them, or a third, two servers were apart.  Doubles alone are everyday."""
     table_ = table()
     for counter in range(1, 200):
-        if counter % left:
+        if counter % 4 in used:
             heard(table_, sealed(start(), counter))
     table_.said()
     told = []
     for counter in range(1, 100):
         table_.wait(0.5)
-        for _ in range(copies):
+        for _ in range(2):
             table_.node.receive_datagram(sealed(start(), counter), source=P)
             table_.drain()
         told += [message for message in table_.messages() if isinstance(message, Outlived)]
-    assert bool(told) == (left > 3)
+    assert bool(told) == bool(used)
 
 
 def test_a_cluster_hears_one_whose_numbers_were_used_up() -> None:

@@ -83,13 +83,12 @@ class _Life:
     told: when the server was last told of this life or of an earlier one.
     """
 
-    __slots__ = ("_newest", "_repeats", "_seen", "_since", "name", "told")
+    __slots__ = ("_advanced", "_newest", "_seen", "name", "told")
 
     def __init__(self, name: bytes, told: float = -math.inf) -> None:
         self.name = name
         self.told = told
-        self._repeats = 0  # datagrams that count as seen, less two for each new one
-        self._since = 0.0  # when that began to be more than 0
+        self._advanced = -math.inf  # when a number greater than all before last arrived
         self._newest = 0
         self._seen = 0  # a bit for each datagram: the lowest is the newest
 
@@ -100,9 +99,9 @@ class _Life:
         self.told = now
         return True
 
-    def is_missed(self, now: float, patience_s: float) -> bool:
-        """Whether for `patience_s` more than two thirds of its datagrams have counted as seen."""
-        return self._repeats > 0 and now - self._since >= patience_s
+    def is_behind(self, now: float, patience_s: float) -> bool:
+        """Whether no number greater than all before has arrived within `patience_s`."""
+        return now - self._advanced >= patience_s
 
     def admit(self, counter: int, now: float) -> bool:
         """Note a datagram; returns whether it certainly arrives for the first time."""
@@ -111,15 +110,12 @@ class _Life:
             kept = self._seen << ahead if ahead < _WINDOW else 0
             self._seen = kept & (1 << _WINDOW) - 1 | 1
             self._newest = counter
+            self._advanced = now
         else:
             bit = 1 << -ahead if -ahead < _WINDOW else 0
             if not bit or self._seen & bit:
-                if not self._repeats:
-                    self._since = now
-                self._repeats += 1
                 return False
             self._seen |= bit
-        self._repeats = max(0, self._repeats - 2)
         return True
 
 
@@ -129,8 +125,8 @@ class Seal:
     The nonce is the time at which the server started, random bytes drawn then, and a counter. So
     no nonce is used twice, and receivers recognize datagrams seen before: they listen only to the
     latest life that they know of each server, never to an earlier one.  A server whose clock was
-    set back is told of its latest life, and goes on as a later one.  So is one of which little new
-    has come for `patience_s`, as somebody with the key may have used up its numbers.
+    set back is told of its latest life, and goes on as a later one.  So is one whose numbers have
+    not risen for `patience_s`, as somebody with the key may have used up those that follow.
 
     again_s: shortest time between two such messages to a server.
     sources_max: servers to keep account of, more than there are peers.  Beyond that, of the others
@@ -220,7 +216,7 @@ class Seal:
         if is_latest and life.admit(int.from_bytes(datagram[_LIFE_SIZE:_NONCE_SIZE]), now):
             return Opened(parcel, True)
         self._dropped[DropReason.REPLAYED] += 1
-        if is_latest and not life.is_missed(now, self._patience_s):
+        if is_latest and not life.is_behind(now, self._patience_s):
             return None
         if not life.tell(now, self._again_s):
             return Opened(parcel, False)
