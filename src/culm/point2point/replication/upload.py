@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice, takewhile
 
 from culm.bamboo.effects import ReadEntries, ReadPayload
-from culm.bamboo.entry import Entry, decode
+from culm.bamboo.entry import Entry
 from culm.bamboo.errors import Reason
 from culm.bamboo.links import lipmaa
 from culm.bamboo.records import StoredEntry
@@ -48,7 +48,7 @@ class Reading:
         self._shared = shared
         self._size = 0  # of the entries
         self._entry: Entry | None = None  # decoded, the first of them
-        self._data = _NOTHING  # of the payload that is due
+        self.data = _NOTHING  # of the payload that is due
 
     # Entries on hand.
 
@@ -58,29 +58,22 @@ class Reading:
 
     def find(self, seqnum: int) -> StoredEntry | None:
         """That entry, if it is here; those before it are not needed any more."""
-        passed = 0
-        while passed < len(self.entries) and self.entries[passed].seqnum < seqnum:
-            passed += 1
-        if passed:
-            self.pass_over(passed)
+        while self.entries and self.entries[0].seqnum < seqnum:
+            self.pass_over(1)
         due = self.entries[0] if self.entries else None
         return due if due is not None and due.seqnum == seqnum else None
 
     def decoded(self, stored: StoredEntry) -> Entry:
         if self._entry is None:
-            self._entry = decode(stored.encoded, family=self._shared.logs[self._log].family)
+            self._entry = self._shared.logs[self._log].decode(stored)
         return self._entry
 
     def take_data(self, size_max: int) -> Buffer:
         """The next bytes of the payload that is due."""
-        data, self._data = self._data[:size_max], self._data[size_max:]
-        if not self._data:
+        data, self.data = self.data[:size_max], self.data[size_max:]
+        if not self.data:
             self._hold(self._size)
         return data
-
-    @property
-    def has_data(self) -> bool:
-        return bool(self._data)
 
     def _hold(self, size: int) -> None:
         self._shared.room.hold(self._request_id, size)
@@ -91,7 +84,7 @@ class Reading:
         """The first entries have been dealt with."""
         for _ in range(count):
             self.entries.popleft()
-        self._entry, self._data = None, _NOTHING
+        self._entry, self.data = None, _NOTHING
         if not self.entries:
             self.entries, self._size = NOTHING, 0
         self._hold(self._size)
@@ -117,7 +110,7 @@ class Reading:
         """Nothing but these is of use."""
         if not (entries and self.entries and entries[0] is self.entries[0]):
             self._entry = None
-        self.entries, self._data = deque(entries) or NOTHING, _NOTHING
+        self.entries, self.data = deque(entries) or NOTHING, _NOTHING
         self._size = sum(ENTRY_SIZE + len(each.payload or b"") for each in entries)
         if entries and entries[0].payload is None:
             self._size -= ENTRY_SIZE
@@ -167,7 +160,7 @@ class Reading:
             payload_size_max=limits.connection.packet_size_max if payloads else None,
         )
 
-    def ask_payload(self, seqnum: int, offset: int, left: int, then: Callable[[], None]) -> None:
+    def ask_payload(self, seqnum: int, offset: int, left: int) -> None:
         """Read of the payload that is due, of which there are `left` bytes, when there is room."""
         limits, request_id = self._shared.limits, self._request_id
         size_max = min(max(1, limits.batch_size_max), left)
@@ -179,11 +172,11 @@ class Reading:
             if self._state is _State.CLOSED:
                 return
             self._state = _State.IDLE
-            self._data = memoryview(data)
+            self.data = memoryview(data)
             self._hold(self._size + len(data))
             if not data:  # deleted a moment ago
                 self.keep(())
-            then()
+            self._shared.turns.add(request_id, fresh=False)
 
         self._state = _State.ASKED
         size = min(size_max, room)
@@ -255,11 +248,9 @@ class Upload:
             return False
         if behind:
             request.notify(behind)
-        elif begun:
-            return self._send_payload(piece, stored, demand)  # the rest of it
         elif piece.part is Part.METADATA and (count := request.send_entries(self.reading.entries)):
             self.reading.pass_over(count)
-        elif (forked := self._forked_at(stored)) is not None:
+        elif not begun and (forked := self._forked_at(stored)) is not None:
             self._shared.inputs.put(self.log, GivenUp(request, Reason.FORK, forked))
             return False
         elif piece.part is Part.PAYLOAD:
@@ -276,9 +267,8 @@ class Upload:
         if request.state is not RequestState.CONFIRMED or demand is None or self.reading.busy:
             return None
         fetches = request.ours and request.proposal.end is not None
-        if fetches and not demand.eagerness.wants_metadata:
-            return demand if request.receive_cursor.piece is None else None
-        return demand
+        alone = fetches and not demand.eagerness.wants_metadata
+        return None if alone and request.receive_cursor.piece is not None else demand
 
     def _forked_at(self, stored: StoredEntry) -> int | None:
         """An entry of which the request tells another than we have, if there is one.
@@ -312,7 +302,7 @@ class Upload:
         self.reading.ask(seqnum, last, partial(self._got, seqnum), payloads=ahead)
 
     def _got(self, seqnum: int, entries: list[StoredEntry]) -> None:
-        self._rouse(fresh=True)
+        self._shared.turns.add(self.request.request_id)
         if not entries or entries[0].seqnum != seqnum:
             self.reading.keep(())
             self._missing_from = seqnum
@@ -333,9 +323,6 @@ class Upload:
     def _wants_metadata(self) -> bool:
         ours = self.request.our_demand
         return ours is not None and ours.eagerness.wants_metadata
-
-    def _rouse(self, *, fresh: bool = False) -> None:
-        self._shared.turns.add(self.request.request_id, fresh=fresh)
 
     # Sending.
 
@@ -381,11 +368,11 @@ class Upload:
         offset, payload = self.request.send_cursor.offset, stored.payload
         if payload is not None:
             packet: Buffer = payload[offset:] if offset else payload
-        elif self.reading.has_data or offset == stored.payload_size:
+        elif self.reading.data or offset == stored.payload_size:
             packet = self.reading.take_data(self._shared.limits.connection.packet_size_max)
         else:
             left = stored.payload_size - offset
-            self.reading.ask_payload(piece.seqnum, offset, left, self._rouse)
+            self.reading.ask_payload(piece.seqnum, offset, left)
             return False
         entry = None if self.request.due_entry is not None else self.reading.decoded(stored)
         self.request.send_payload(packet, entry=entry)
