@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final, Unpack
 
 from culm.bamboo.entry import LogKey
-from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa, lower_pool, upper_pool
 from culm.bamboo.records import StoredEntry
 from culm.bamboo.verify import PayloadVerifier
@@ -109,12 +108,6 @@ def is_settled(purpose: Purpose, log: LogState) -> bool:
             return True
 
 
-def is_over(purpose: Purpose, log: LogState) -> bool:
-    """Whether no request is made or wanted; one that is put off may not be any more."""
-    idle = log.ours[purpose].stage in (Stage.IDLE, Stage.DEFERRED)
-    return idle and wish(purpose, log) is None
-
-
 def may_rest(log: LogState, *, patient: bool) -> bool:
     """Whether both have all there is of the log.
 
@@ -182,6 +175,11 @@ def propose(
     match plan.action:
         case Action.PROBE:
             return _propose_from(log.log, plan.seqnum, plan.seqnum, links, size_max=0)
+        case Action.SHOW_FORK:
+            # Begins inside the payload, so that neither side needs to know anything before it.
+            assert log.fork is not None
+            hash = log.fork.first.hash()
+            return Proposal.of_payload(log.log, log.fork.seqnum, offset=0, hash=hash)
         case Action.RESUME | Action.GO_ON:
             end = end_of_next(log)
             if begun is not None:
@@ -237,14 +235,6 @@ def _propose_rest(
         entry.log, entry.seqnum, offset=begun.size, hash=entry.hash(), **want.wishes()
     )
     return replace(rest, end=end, upper_certpool=upper)
-
-
-def propose_forked(proof: ForkProof) -> Proposal:
-    """The forked entry, in a proposal to be cancelled with `proof`.
-
-    It begins inside the payload, so that neither side needs to know anything before it.
-    """
-    return Proposal.of_payload(proof.log, proof.seqnum, offset=0, hash=proof.first.hash())
 
 
 # The peer's requests.

@@ -45,6 +45,15 @@ class TransferContext(NamedTuple):
     room: Room[int]
 
 
+def _stored(entry: Entry, *, with_payload: bool) -> EntryStored:
+    return EntryStored(
+        log=entry.log,
+        seqnum=entry.seqnum,
+        payload_size=entry.payload_size,
+        payload_stored=with_payload,
+    )
+
+
 class _Batch(NamedTuple):
     """Entries that go into the store in one step; `staging` goes on with the last of them."""
 
@@ -146,7 +155,7 @@ class _Batches:
         """No more of a payload will be written; returns the events for that."""
         told: list[Event] = []
         if staging.writing is Writing.STORED:
-            self._inputs.put(self._log, steps.PayloadStored(staging.entry), told)
+            self._inputs.put(self._log, _stored(staging.entry, with_payload=True), told)
         if staging is self._unfinished:
             self._unfinished = None
             self.flush()
@@ -185,15 +194,7 @@ class _Batches:
             uncertain.add(seqnum)
 
         def fill() -> None:
-            stored = (
-                EntryStored(
-                    log=log,
-                    seqnum=entry.seqnum,
-                    payload_size=entry.payload_size,
-                    payload_stored=entry.seqnum not in missing,
-                )
-                for entry, _, _ in batch
-            )
+            stored = (_stored(each, with_payload=each.seqnum not in missing) for each, *_ in batch)
             place.fill(chain(stored, news))
             if staging is not None:
                 staging.begun(needed=staging.entry.seqnum in missing)

@@ -11,7 +11,7 @@ from culm.bamboo.entry import Entry, LogKey, decode
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import SEQNUM_MAX
 from culm.bamboo.records import Head, NewEntry, StoredEntry
-from culm.machine import Effect, Event
+from culm.machine import Effect
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.pieces import Piece
@@ -35,10 +35,6 @@ class Ours(NamedTuple):
         return self.request is not None and self.request.unanswered
 
     @property
-    def is_endless(self) -> bool:
-        return self.request is not None and self.request.proposal.end is None
-
-    @property
     def probed(self) -> int | None:
         """The entry that it compares with the peer's, if that is all."""
         if self.request is None:
@@ -50,7 +46,7 @@ class Ours(NamedTuple):
         """Whether the peer has no room for it, as far as we know; see `LogState.only_waits`."""
         if self.request is None:
             return self.is_turned_away
-        return hasty and self.unanswered and self.request.state is RequestState.PROPOSED_BY_US
+        return hasty and self.request.state is RequestState.PROPOSED_BY_US
 
     @property
     def is_turned_away(self) -> bool:
@@ -137,12 +133,7 @@ class LogState:
 
     @classmethod
     def of(
-        cls,
-        log: LogKey,
-        interest: Interest,
-        *,
-        family: HashFamily,
-        only_stored: bool = False,
+        cls, log: LogKey, interest: Interest, *, family: HashFamily, only_stored: bool = False
     ) -> Self:
         """A log of which nothing is known yet."""
         want = None if interest.want is None or interest.want.is_range else interest.want
@@ -177,13 +168,6 @@ class LogState:
         """A request for the next entries in which we take part, or will."""
         found = [each for each in self.theirs.values() if each.joins]
         return min(found, key=lambda each: _JOINS.index(each.stage), default=None)
-
-    def _has_open(self) -> bool:
-        """Whether the next entries come and go in a request of the peer.
-
-        Not in one that ends: the peer may have forgotten the log by the time ours arrives.
-        """
-        return self.joined is not None and self.joined.request.is_open
 
     def _is_for_next(self, request: Request) -> bool:
         """Whether the next entries come in it, as long as there are any."""
@@ -361,7 +345,6 @@ class LogState:
         self._go_on(*(each for each, due in self.resting.items() if due <= newest))
 
     def _go_on(self, *ranges: Want) -> None:
-        """Ranges are wanted (again)."""
         self.resting = {each: due for each, due in self.resting.items() if each not in ranges}
         self._line_up(*ranges)
 
@@ -380,15 +363,12 @@ class LogState:
         if last is None or request.receive_cursor.range.end != last or self.received:
             return
         self.received = True
-        self._emit(LogSynced(log=self.log, seqnum=last))
+        self._do(LogSynced(log=self.log, seqnum=last))
 
     # Commands.
 
     def _do(self, command: steps.Command) -> None:
         self._commands.append(command)
-
-    def _emit(self, event: Event) -> None:
-        self._commands.append(steps.Emit(event))
 
     def _cancel(self, request: Request, reason: CancelReason) -> None:
         self._commands.append(steps.Cancel(request, reason))
@@ -422,20 +402,12 @@ class LogState:
         if not self.follows:  # there may be gaps before it
             for new in batch:
                 if new.entry.end_of_log:
-                    self._emit(LogEnded(log=self.log, seqnum=new.entry.seqnum))
+                    self._do(LogEnded(log=self.log, seqnum=new.entry.seqnum))
 
-    def _payload_stored(self, stored: steps.PayloadStored) -> None:
-        entry = stored.entry
-        self._payload_over(entry.seqnum)
+    def _payload_stored(self, stored: EntryStored) -> None:
+        self._payload_over(stored.seqnum)
         self._do(steps.Notice.NEWS)
-        self._emit(
-            EntryStored(
-                log=self.log,
-                seqnum=entry.seqnum,
-                payload_size=entry.payload_size,
-                payload_stored=True,
-            )
-        )
+        self._do(stored)
         self._tell_news()
 
     def _payload_withheld(self, withheld: steps.PayloadWithheld) -> None:
@@ -454,9 +426,9 @@ class LogState:
         if self.synced == position:
             return
         self.synced = position
-        self._emit(LogSynced(log=self.log, seqnum=position))
+        self._do(LogSynced(log=self.log, seqnum=position))
         if self.ended:
-            self._emit(LogEnded(log=self.log, seqnum=position))
+            self._do(LogEnded(log=self.log, seqnum=position))
 
     def _add_fork(self, proof: ForkProof) -> bool:
         """A (verified) fork of the log has become known: whether it is news.
@@ -469,14 +441,7 @@ class LogState:
         self._ask(proof, AddFork, proof=proof)
         return True
 
-    def _ask_for_rest(self, proposal: Proposal) -> None:
-        """Ask again where the peer has more of the payload at our end, and had less before."""
-        begun = proposal.start, proposal.start_offset or 0
-        if self.ahead < begun and proposal.start == self.position:
-            self.ahead, self.told = begun, None
-
     def _is_shown(self, proof: ForkProof) -> None:
-        """The peer shows a fork."""
         self._peer_knows(proof)
         if not self._add_fork(proof):
             self._look_before(proof)  # the peer may have another log before it

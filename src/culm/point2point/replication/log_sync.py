@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from culm.arguments import is_dict
@@ -18,7 +18,7 @@ from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, Reque
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason
 from culm.point2point.replication import decisions, steps
-from culm.point2point.replication.events import ForkFound, LogOffered, LogRefused, Want
+from culm.point2point.replication.events import EntryStored, ForkFound, LogOffered, LogRefused, Want
 from culm.point2point.replication.log_state import LogState, Ours, Theirs
 from culm.point2point.replication.steps import Answer, PeerStage, Purpose, Stage, Step
 from culm.point2point.states import RequestState
@@ -26,6 +26,11 @@ from culm.point2point.states import RequestState
 _STEPS: Final = {
     CancelReason.END_OF_RANGE: Step.PEER_FINISHES,
     CancelReason.RESOURCE_LIMIT: Step.PEER_DEFERS,
+}
+_REASONS: Final = {
+    Answer.DEFER: CancelReason.RESOURCE_LIMIT,
+    Answer.FINISH: CancelReason.END_OF_RANGE,
+    Answer.REFUSE: CancelReason.DO_NOT_RETRY,
 }
 # After these the same is proposed again, or the entries before the fork.
 _GOES_ON: Final = frozenset({*_STEPS, CancelReason.FORK})
@@ -65,15 +70,15 @@ class LogSync(LogState):
         """Whether no request is made or wanted, and no question is left."""
         if not self.loaded or self.under_way or self.writing or self.questions or self.theirs:
             return False
-        return all(decisions.is_over(purpose, self) for purpose in Purpose)
+        if any(ours.stage not in (Stage.IDLE, Stage.DEFERRED) for ours in self.ours.values()):
+            return False
+        return not any(decisions.wish(purpose, self) for purpose in Purpose)  # what is put off, too
 
     def may_rest(self, request: Request, *, patient: bool, ours: bool) -> bool:
         """Whether a request has no end, and both sides have the whole log.
 
         `patient`: see `decisions.may_rest`; `ours`: only if the request is.
         """
-        if self.under_way.get(request.request_id) is not request:
-            return False
         if request.state is not RequestState.CONFIRMED or (ours and not request.ours):
             return False
         if self._is_for_next(request):
@@ -88,18 +93,18 @@ class LogSync(LogState):
         match question:
             case steps.Happening():
                 self._looked(result)
-            case steps.Prepare(purpose, plan, None):
+            case steps.Prepare(_, plan, None):
                 if result.head != self.head:
                     self._see(result)
+                prepared = question._replace(links=result.hashes)
                 if result.entry is not None and not result.entry.payload_complete:  # not verified
-                    self._ask(question._replace(links=result.hashes), result.entry)
+                    self._ask(prepared, result.entry)
                     return
                 if plan.action is steps.Action.RESUME:
                     self._payload_over(plan.seqnum)
-                self._make(purpose, plan, result.hashes, None)
-            case steps.Prepare(purpose, plan, links):
-                assert links is not None
-                self._make(purpose, plan, links, result)
+                self._make(prepared, None)
+            case steps.Prepare():
+                self._make(question, result)
             case steps.Offered(_, request):
                 assert request is not None
                 if result.head != self.head:
@@ -118,9 +123,12 @@ class LogSync(LogState):
                 if result is not None and not result.payload_complete:
                     self._add_range(Want.payload_of(seqnum), again=True)
             case ForkProof() if is_dict(result):
-                self._compare_links(question, result)
+                links = question.links
+                other = [seqnum for seqnum, link in links if result.get(seqnum, link) != link]
+                self.probe = min(other, default=self.probe)
+                self._propose_wanted()
             case ForkProof():
-                self._emit(ForkFound(log=self.log, proof=question))
+                self._do(ForkFound(log=self.log, proof=question))
                 self._look(question)
             case _:
                 raise AssertionError(question)
@@ -198,7 +206,7 @@ class LogSync(LogState):
                 self.resting = {**self.resting, **{each: each.first or 1 for each in self.ranges}}
                 self.ranges = ()
                 for ours in self.ours.values():
-                    self._end(ours.request, CancelReason.RESOURCE_LIMIT)
+                    self._end(ours.request)
             case _:
                 self._look(happening)
 
@@ -216,7 +224,7 @@ class LogSync(LogState):
         self._make_room(Purpose.NEXT)
         # Requests under way are for other wishes, or past a payload that is to be asked for again.
         if want != self.want or 0 < self.withheld == self.position:
-            self._end(self.ours[Purpose.NEXT].request, CancelReason.RESOURCE_LIMIT)
+            self._end(self.ours[Purpose.NEXT].request)
             self.passed = 0  # entries that were only notified may have to be fetched
             joined = self.joined
             if joined is not None and joined.request.state is RequestState.CONFIRMED:
@@ -224,9 +232,9 @@ class LogSync(LogState):
         self.want, self.withheld = want, 0
         self._look(wanted)
 
-    def _end(self, request: Request | None, reason: CancelReason) -> None:
+    def _end(self, request: Request | None) -> None:
         if request is not None and request.is_open:
-            self._cancel(request, reason)
+            self._cancel(request, CancelReason.RESOURCE_LIMIT)
 
     # Our requests, from the wish to the proposal.
 
@@ -249,44 +257,34 @@ class LogSync(LogState):
             if plan is None:
                 continue
             self._move(purpose, Step.PREPARE)
-            if self.fork is not None and plan.action is steps.Action.SHOW_FORK:
-                self._offer(steps.Propose(purpose, plan, decisions.propose_forked(self.fork), {}))
+            if plan.action is steps.Action.SHOW_FORK:
+                self._make(steps.Prepare(purpose, plan, {}), None)
             else:
                 question, hashes = steps.Prepare(purpose, plan), tuple(plan.links)
                 self._ask(question, ReadLog, entry=plan.entry, hashes=hashes)
 
-    def _propose_anew(self, purpose: Purpose) -> None:
-        self._move(purpose, Step.OVERTAKE)
-        self._propose(purpose)
-
-    def _make(
-        self,
-        purpose: Purpose,
-        plan: steps.Plan,
-        links: Mapping[int, bytes],
-        begun: PayloadVerifier | None,
-    ) -> None:
+    def _make(self, prepared: steps.Prepare, begun: PayloadVerifier | None) -> None:
+        purpose, plan, links = prepared
+        assert links is not None
         proposal = None
         if plan == decisions.wish(purpose, self):
             proposal = decisions.propose(self, plan, links, begun)
             if proposal is None and plan.action is steps.Action.PROBE:
                 self.probe = None  # it needs a link that is not stored
         if proposal is None:
-            self._propose_anew(purpose)
+            self._unsent(steps.Unsent(purpose, Step.OVERTAKE))
         else:
             resumed = None if proposal.start_offset is None else begun
-            self._offer(steps.Propose(purpose, plan, proposal, links, resumed))
-
-    def _offer(self, wish: steps.Propose) -> None:
-        self._move(wish.purpose, Step.QUEUE)
-        self._do(wish)
+            self._move(purpose, Step.QUEUE)
+            self._do(steps.Propose(purpose, plan, proposal, links, resumed))
 
     def _unsent(self, unsent: steps.Unsent) -> None:
-        if unsent.step is Step.OVERTAKE:
-            self._propose_anew(unsent.purpose)
+        purpose, step = unsent
+        self._move(purpose, step)
+        if step is Step.OVERTAKE:
+            self._propose(purpose)
         else:
-            self._move(unsent.purpose, unsent.step)
-            self._emit(LogRefused(log=self.log, reason=CancelReason.RESOURCE_LIMIT))
+            self._do(LogRefused(log=self.log, reason=CancelReason.RESOURCE_LIMIT))
 
     # From the proposal to the end.
 
@@ -300,7 +298,10 @@ class LogSync(LogState):
         if purpose is Purpose.NEXT and request.proposal.end is None:
             start = decisions.start_of(request.proposal)
             self.told = max(self.told or start, start)
-            if request.is_open and (self.fork is not None or self._has_open()):
+            joined = self.joined
+            # If that one ends, the peer may have forgotten the log by the time ours arrives.
+            joins = joined is not None and joined.request.is_open
+            if request.is_open and (self.fork is not None or joins):
                 self._cancel(request, CancelReason.END_OF_RANGE)
         elif purpose is Purpose.FORK and self.fork is not None and request.is_open:
             self._show_fork(request, self.fork)
@@ -336,14 +337,14 @@ class LogSync(LogState):
         if reason is CancelReason.END_OF_LOG and self._knows_end(cancel.seqnum or 0) and is_next:
             if (self.offered or 0) < self.position:
                 self.offered = self.position
-                self._emit(LogOffered(log=self.log, seqnum=self.position))
+                self._do(LogOffered(log=self.log, seqnum=self.position))
             self._tell_news()
             return
         forked = reason is CancelReason.FORK and purpose is not Purpose.RANGE  # tells more
         if not forked and reason is not CancelReason.END_OF_RANGE:
             if is_next and self.offered is not None and not self.refused:
                 self.offered = min(self.offered, self.position)
-            self._emit(LogRefused(log=self.log, reason=reason))
+            self._do(LogRefused(log=self.log, reason=reason))
 
     def _peer_cancels(self, purpose: Purpose, reason: CancelReason) -> None:
         self._move(purpose, _STEPS.get(reason, Step.PEER_CANCELS))
@@ -351,7 +352,9 @@ class LogSync(LogState):
             case Purpose.NEXT if reason not in _GOES_ON:
                 self._refuse()
             case Purpose.NEXT if reason is CancelReason.END_OF_RANGE:
-                self.rests = self.rests or (self.ours[purpose].is_endless and not self.refused)
+                request = self.ours[purpose].request
+                endless = request is not None and request.proposal.end is None
+                self.rests = self.rests or (endless and not self.refused)
             case Purpose.NEXT if reason is CancelReason.RESOURCE_LIMIT:
                 self.rests = False  # it must be made again
                 self.probe = self.probe or self.ours[purpose].probed
@@ -392,7 +395,7 @@ class LogSync(LogState):
             # A peer that ends a range without having sent all of it would do so again.
             if purpose is Purpose.NEXT:
                 self._refuse()
-            self._emit(LogRefused(log=self.log, reason=CancelReason.END_OF_RANGE))
+            self._do(LogRefused(log=self.log, reason=CancelReason.END_OF_RANGE))
         if purpose is Purpose.FORK and dropped:
             self.fork_told = None  # our proposal counts for nothing, nor does its end
         if purpose is Purpose.RANGE:
@@ -408,7 +411,7 @@ class LogSync(LogState):
         request = rested.request
         if request is self.ours[Purpose.RANGE].request:
             self._range_rests(request)
-            self._emit(LogRefused(log=self.log, reason=CancelReason.RESOURCE_LIMIT))
+            self._do(LogRefused(log=self.log, reason=CancelReason.RESOURCE_LIMIT))
         elif self._is_for_next(request):
             self._rest(decisions.start_of_next(self))
             self.rested |= {request.request_id}
@@ -421,7 +424,7 @@ class LogSync(LogState):
         if is_next and not self._only_compares(request):
             self._refuse()
         self._cancel(request, CancelReason.DO_NOT_RETRY)
-        self._emit(LogRefused(log=self.log, fault=fault))
+        self._do(LogRefused(log=self.log, fault=fault))
 
     def _passed(self, passed: steps.Passed) -> None:
         request, seqnum = passed
@@ -441,7 +444,7 @@ class LogSync(LogState):
             self.refused = self.refused and bool(self.offered)  # not because it had nothing before
             self.offered = last
             self._rouse(last)
-            self._emit(LogOffered(log=self.log, seqnum=last))
+            self._do(LogOffered(log=self.log, seqnum=last))
             if 0 < self.begun <= last:  # and by now all of its payload
                 self._payload_lost(steps.PayloadLost(self.begun))
         if offered.tells and proposal.start_offset is not None:
@@ -484,18 +487,16 @@ class LogSync(LogState):
                 self._do(steps.Confirm(request, want, end, status.hashes))
                 self._propose_wanted()
             case Answer.PASS:
-                self._ask_for_rest(proposal)
+                begun = proposal.start, proposal.start_offset or 0
+                if self.ahead < begun and proposal.start == self.position:
+                    self.ahead, self.told = begun, None  # it has more of our last payload by now
                 self._propose_wanted()  # for our missing entries, instead
                 self._say(request, decisions.give_way(proposal, self))
             case Answer.SHOW_ENTRY if status is not None and status.entry is not None:
                 entry_of_ours = self.decode(status.entry)
                 self._do(steps.Cancel(request, CancelReason.HASH_MISMATCH, entry=entry_of_ours))
-            case Answer.DEFER:
-                self._cancel(request, CancelReason.RESOURCE_LIMIT)
-            case Answer.FINISH:
-                self._cancel(request, CancelReason.END_OF_RANGE)
-            case Answer.REFUSE:
-                self._cancel(request, CancelReason.DO_NOT_RETRY)
+            case Answer.DEFER | Answer.FINISH | Answer.REFUSE:
+                self._cancel(request, _REASONS[said])
             case Answer.SHOW_END:
                 self._rest(decisions.start_of_next(self))  # which the peer knows by that
                 self._do(steps.Cancel(request, CancelReason.END_OF_LOG, seqnum=self.position))
@@ -534,7 +535,7 @@ class LogSync(LogState):
             self._propose_wanted()  # even if the request is over
         elif proof is not None:  # some before the fork may be lost: they are to come in another
             self.lost |= request is self.ours[Purpose.RANGE].request and not self.received
-            self._end(request, CancelReason.RESOURCE_LIMIT)
+            self._end(request)
 
     def _forked(self, proof: ForkProof) -> None:
         """Open requests end before the fork; later ones are cancelled with the proof."""
@@ -548,7 +549,7 @@ class LogSync(LogState):
         """Let a request end before the fork, or cancel it if it does not begin before it."""
         cut_off = decisions.cut_off(request.proposal, self)
         if cut_off and request is self.ours[Purpose.RANGE].request and not self.received:
-            self._emit(LogRefused(log=self.log, fault=Reason.FORK))
+            self._do(LogRefused(log=self.log, fault=Reason.FORK))
         match cut_off:
             case Answer.SHOW_FORK:
                 self._show_fork(request, self.fork or proof)
@@ -558,11 +559,6 @@ class LogSync(LogState):
                 pool = request.send_cursor.range.upper_certpool
                 if (last := decisions.last_before_fork(self, pool)) is not None:
                     self._do(steps.Shorten(request, last))
-
-    def _compare_links(self, proof: ForkProof, ours: Mapping[int, bytes]) -> None:
-        other = [seqnum for seqnum, link in proof.links if ours.get(seqnum, link) != link]
-        self.probe = min(other, default=self.probe)
-        self._propose_wanted()
 
     def _miss(self, missing: steps.Missing) -> None:
         request, seqnum = missing
@@ -584,7 +580,7 @@ class LogSync(LogState):
         steps.Passed: _passed,
         steps.RoomMade: _has_room,
         steps.EntriesStored: LogState._stored,
-        steps.PayloadStored: LogState._payload_stored,
+        EntryStored: LogState._payload_stored,
         steps.PayloadLost: LogState._payload_lost,
         steps.PayloadWithheld: LogState._payload_withheld,
         steps.GivenUp: _given_up,

@@ -343,11 +343,9 @@ class Logs:
 
     def _carry_out(self, log: LogKey, command: steps.Command, told: list[Event] | None) -> None:
         match command:
-            case steps.Emit(event):
-                if told is None:
-                    self._work.emit(event)
-                else:
-                    told.append(event)
+            case Event():
+                tell = self._work.emit if told is None else told.append
+                tell(command)
             case steps.Ask():
                 self._ask(log, command)
             case steps.Notice.NEWS:

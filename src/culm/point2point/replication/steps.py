@@ -17,7 +17,7 @@ from culm.machine import Effect, Event
 from culm.point2point.events import Cancelled, Confirmed, ProposalDropped, RequestEnded
 from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
-from culm.point2point.replication.events import Want
+from culm.point2point.replication.events import EntryStored, Want
 
 # Stages.
 
@@ -118,17 +118,15 @@ class Answer(Enum):
     SHOW_FORK = "cancel: FORK, with the proof"
 
 
-_AT_ONCE: Final = {
-    Answer.COMPARE: PeerStage.COMPARING,
-    Answer.PASS: PeerStage.PASSED,
-    Answer.REFUSE: PeerStage.CANCELLED,
-    Answer.SHOW_END: PeerStage.CANCELLED,
-    Answer.SHOW_FORK: PeerStage.CANCELLED,
-}
-
 # A step that is not in the table cannot happen.
 PEER_STAGES: Final[dict[PeerStage, dict[Answer, PeerStage]]] = {
-    PeerStage.WAITING: _AT_ONCE,
+    PeerStage.WAITING: {
+        Answer.COMPARE: PeerStage.COMPARING,
+        Answer.PASS: PeerStage.PASSED,
+        Answer.REFUSE: PeerStage.CANCELLED,
+        Answer.SHOW_END: PeerStage.CANCELLED,
+        Answer.SHOW_FORK: PeerStage.CANCELLED,
+    },
     PeerStage.AWAITING_OURS: {
         Answer.RECONSIDER: PeerStage.WAITING,
         Answer.DEFER: PeerStage.CANCELLED,
@@ -189,7 +187,8 @@ class Plan(NamedTuple):
         return open_targets(self.seqnum) if self.is_next else lower_pool(self.seqnum)
 
 
-# Inputs.  Events of the connection about a log are inputs, too.
+# Inputs.  Events of the connection about a log are inputs, too, and so is an `EntryStored`, once
+# the payload of an entry that was stored before is complete.
 
 
 class Happening(Enum):
@@ -271,12 +270,6 @@ class EntriesStored(NamedTuple):
     request_id: int
 
 
-class PayloadStored(NamedTuple):
-    """The payload of an entry is complete."""
-
-    entry: Entry
-
-
 class PayloadLost(NamedTuple):
     """The stored part of a payload differs from the received one."""
 
@@ -343,7 +336,7 @@ Input: TypeAlias = (
     | Passed
     | RoomMade
     | EntriesStored
-    | PayloadStored
+    | EntryStored
     | PayloadLost
     | PayloadWithheld
     | GivenUp
@@ -359,7 +352,7 @@ Input: TypeAlias = (
 Question: TypeAlias = Input | Prepare
 
 
-# Commands.
+# Commands.  An event is one, too: to tell it to the user.
 
 
 class Propose(NamedTuple):
@@ -420,12 +413,6 @@ class Ask(NamedTuple):
     ordered: bool = False
 
 
-class Emit(NamedTuple):
-    """Tell the user."""
-
-    event: Event
-
-
 class Notice(Enum):
     """News that requests of this or other logs may wait for."""
 
@@ -434,7 +421,7 @@ class Notice(Enum):
     TURNED_AWAY = "there was no room for our proposal"
 
 
-Command: TypeAlias = Propose | Confirm | Shorten | Cancel | Refuse | Ask | Emit | Notice
+Command: TypeAlias = Propose | Confirm | Shorten | Cancel | Refuse | Ask | Event | Notice
 
 
 class Inputs(Queue[tuple[LogKey, Input, list[Event] | None]]):
