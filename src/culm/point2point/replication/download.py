@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, cast
@@ -33,16 +34,23 @@ from culm.point2point.replication.log_state import LogState
 from culm.replication import Room, Turns, Writes
 
 
-class TransferContext(NamedTuple):
+@dataclass(eq=False)
+class TransferContext:
     """The common context of all transfers of a replicator."""
 
     connection: Connection
     logs: Mapping[LogKey, LogState]
     work: StoreWork
     limits: ReplicatorLimits
-    inputs: steps.Inputs  # for the logs of the requests
-    turns: Turns[int]  # of the requests that may have something to send
-    room: Room[int]
+
+    def __post_init__(self) -> None:
+        self.inputs = steps.Inputs()  # for the logs of the requests
+        self.turns: Turns[int] = Turns()  # of the requests that may have something to send
+        self.room = Room(
+            self.turns,
+            size_max=self.limits.read_ahead_size_max,
+            read_size_max=self.limits.connection.packet_size_max + ENTRY_SIZE,
+        )
 
 
 def _stored(entry: Entry, *, with_payload: bool) -> EntryStored:
@@ -83,10 +91,6 @@ class _Batches:
         self._refused = False  # the store has not taken one, and nothing after it may go in
         self._unfinished: StagedPayload | None = None  # which has to be over before the next batch
 
-    @property
-    def open(self) -> bool:
-        return bool(self._writes)
-
     def if_taken(self, told: list[Event]) -> Iterator[Event]:
         """Tells that all is here, unless the store has refused something by then."""
         refused = LogRefused(log=self._log, fault=Reason.FORK)
@@ -126,18 +130,20 @@ class _Batches:
     def flush(self) -> None:
         """Hand the next batch to the store, unless the one before is not complete there."""
         while self._unfinished is None and (write := self._writes.next()) is not None:
-            place, last = self._places.popleft(), write.items[-1]
+            last = write.items[-1]
             staging = last if isinstance(last, StagedPayload) else None
-            news = write.items if staging is None else write.items[:-1]
-            entries = cast("tuple[NewEntry, ...]", tuple(news))
-            batch = _Batch(entries, write.size, place, staging)
-            if not entries or self._refused:
+            items = write.items if staging is None else write.items[:-1]
+            news = cast("tuple[NewEntry, ...]", tuple(items))
+            batch = _Batch(news, write.size, self._places.popleft(), staging)
+            if not news or self._refused:
                 self._writes.done()
                 self._pass(batch)
             else:
                 self._unfinished = staging
-                answered = partial(self._answered, batch)
-                self._work.ask(AppendEntries, answered, log=self._log, entries=entries)
+                self._append(batch, partial(self._answered, batch))
+
+    def _append(self, batch: _Batch, then: Callable[[StoreError | None], None]) -> None:
+        self._work.ask(AppendEntries, then, log=self._log, entries=batch.news)
 
     def _pass(self, batch: _Batch) -> None:
         """The batch must not be stored, or only marks the turn of a payload."""
@@ -164,69 +170,58 @@ class _Batches:
             self._inputs.put(self._log, steps.PayloadLost(staging.entry.seqnum))
         return told
 
-    def _answered(self, batch: _Batch, result: object) -> None:
+    def _answered(self, batch: _Batch, refusal: StoreError | None) -> None:
         self._work.release(batch.size)
         self._writes.done()
-        if isinstance(result, StoreError):
-            self._refused = True
-            self._save(result, batch)
+        self._refused = refusal is not None
+        self._keep(batch, refusal)
+        if refusal is not None:
             for entry, *_ in batch.news:
-                if entry.seqnum == result.seqnum:
+                if entry.seqnum == refusal.seqnum:
                     self._inputs.put(self._log, steps.Compare(entry, self._request))
             if batch.staging is not None:
                 batch.staging.begun(needed=False)
-        else:
-            self._appended(batch.news, batch.place, batch.staging)
         self._inputs.put(self._log, steps.Happening.APPENDED)
         if batch.staging is None:
             self._inputs.put(self._log, steps.Happening.WRITE_ENDED)
         self.flush()
 
-    def _appended(
-        self, batch: Sequence[NewEntry], place: Place, staging: StagedPayload | None
-    ) -> None:
+    def _appended(self, batch: _Batch) -> None:
         """Report the entries; the store may have had the payloads of those that came without."""
-        log, news = self._log, list[Event]()
-        self._inputs.put(log, steps.EntriesStored(batch, self._request.request_id), news)
-        missing = {entry.seqnum for entry, payload, staged in batch if payload is None or staged}
+        log, told = self._log, list[Event]()
+        news, _, place, staging = batch
+        self._inputs.put(log, steps.EntriesStored(news, self._request.request_id), told)
+        missing = {entry.seqnum for entry, payload, staged in news if payload is None or staged}
         uncertain = Intervals()
         for seqnum in sorted(missing):
             uncertain.add(seqnum)
-
-        def fill() -> None:
-            stored = (_stored(each, with_payload=each.seqnum not in missing) for each, *_ in batch)
-            place.fill(chain(stored, news))
-            if staging is not None:
-                staging.begun(needed=staging.entry.seqnum in missing)
-
-        rows = uncertain.runs()
-        waiting = len(rows)
+        rows, answers = uncertain.runs(), list[list[StoredEntry]]()
 
         def got(found: list[StoredEntry]) -> None:
-            nonlocal waiting
-            waiting -= 1
+            answers.append(found)
             missing.difference_update(each.seqnum for each in found if each.payload_complete)
-            if not waiting:
-                fill()
+            if len(answers) < len(rows):
+                return
+            stored = (_stored(each, with_payload=each.seqnum not in missing) for each, *_ in news)
+            place.fill(chain(stored, told))
+            if staging is not None:
+                staging.begun(needed=staging.entry.seqnum in missing)
 
         for first, last in rows:
             count_max = last - first + 1
             self._work.ask(ReadEntries, got, log=log, start=first, end=last, count_max=count_max)
         if not rows:
-            fill()
+            got([])
 
-    def _save(self, refusal: StoreError, batch: _Batch) -> None:
-        """Keep the entries before the one that the store does not take."""
-        valid = [new for new in batch.news if new.entry.seqnum < refusal.seqnum]
-
-        def saved(again: StoreError | None) -> None:
-            if again is None:
-                self._appended(valid, batch.place, None)
-            else:
-                self._save(again, batch)
-
+    def _keep(self, batch: _Batch, refusal: StoreError | None) -> None:
+        """The batch is stored, or to be stored without the entry that the store does not take."""
+        if refusal is None:
+            self._appended(batch)
+            return
+        valid = tuple(new for new in batch.news if new.entry.seqnum < refusal.seqnum)
         if valid:
-            self._work.ask(AppendEntries, saved, log=self._log, entries=tuple(valid))
+            kept = batch._replace(news=valid, staging=None)
+            self._append(kept, partial(self._keep, kept))
         else:
             batch.place.fill()
 
@@ -256,8 +251,12 @@ class Download:
     def handle(self, event: Event) -> None:
         """Take one event of the connection about this request."""
         match event:
-            case events.MetadataReceived():
-                self._take_metadata(event)
+            case events.MetadataReceived(entry=entry, verified=verified):
+                self._give_up_payload()
+                if verified:
+                    self._entry, self._is_stored = entry, False
+                    if self.request.receive_cursor.piece != Piece(entry.seqnum, Part.PAYLOAD):
+                        self._give_up_payload()  # metadata only
             case events.PayloadReceived():
                 self._take_payload(event)
             case events.EntriesReceived():
@@ -276,12 +275,12 @@ class Download:
             case events.ForkSuspected():
                 forked = event.entry.seqnum - 1
                 self._put(steps.GivenUp(self.request, Reason.WRONG_BACKLINK, forked))
-            case events.HashWanted():
-                then = partial(self._provide_hash, event.seqnum)
-                self._work.ask(ReadHashes, then, log=self._log, seqnums=(event.seqnum,))
-            case events.EntryWanted():
-                provide = partial(self._provide_entry, event.seqnum)
-                self._work.ask(ReadEntry, provide, log=self._log, seqnum=event.seqnum)
+            case events.HashWanted(seqnum=seqnum):
+                provide_hash = partial(self._provide_hash, seqnum)
+                self._work.ask(ReadHashes, provide_hash, log=self._log, seqnums=(seqnum,))
+            case events.EntryWanted(seqnum=seqnum):
+                provide_entry = partial(self._provide_entry, seqnum)
+                self._work.ask(ReadEntry, provide_entry, log=self._log, seqnum=seqnum)
             case _:
                 pass
         if self.request.receive_cursor.piece is None:
@@ -302,11 +301,13 @@ class Download:
     def finish(self) -> None:
         """Nothing more will come: write the part that is of use when the payload is resumed."""
         entry = self._entry
-        if entry is not None and self.request.receive_cursor.piece != _payload_of(entry):
+        due = self.request.receive_cursor.piece
+        if entry is not None and due != Piece(entry.seqnum, Part.PAYLOAD):
             self._take_back()  # it was complete, and wrong: no apology will come any more
-        due = entry is not None and self._is_wanted(entry) and self._is_large(entry)
-        if entry is not None and (self._received.size or due):
-            self._stage(entry)
+        if entry is not None:
+            large = self._is_wanted(entry) and entry.payload_size > self._piece_size
+            if large or self._received.size:
+                self._stage(entry)
         if self._staging is not None:
             self._staging.stop()
         self.batches.flush()
@@ -322,13 +323,6 @@ class Download:
 
     # Payloads.
 
-    def _take_metadata(self, event: events.MetadataReceived) -> None:
-        self._give_up_payload()
-        if event.verified:
-            self._entry, self._is_stored = event.entry, False
-            if self.request.receive_cursor.piece != _payload_of(event.entry):
-                self._give_up_payload()  # metadata only
-
     def _take_payload(self, event: events.PayloadReceived) -> None:
         entry = self._entry_of(event)
         if entry is None:
@@ -340,14 +334,11 @@ class Download:
         self._received.append(event.data)
         if event.finished and event.verified is False:
             self._take_back()  # an apology has to follow
-        elif self._staging is not None or self._is_large(entry):
+        elif self._staging is not None or entry.payload_size > self._piece_size:
             self._stage_pieces(entry, event)
         elif event.finished:
             self._entry = None
             self.batches.add([NewEntry(entry, self._received.take(entry.payload_size))])
-
-    def _is_large(self, entry: Entry) -> bool:
-        return entry.payload_size > self._piece_size
 
     def _is_wanted(self, entry: Entry) -> bool:
         """Whether the payload is wanted with the entry, which is not stored yet."""
@@ -454,7 +445,3 @@ class Download:
             self._give_up_payload()
             self._expect(entry, request.receive_cursor.offset)
         request.provide_entry(entry)
-
-
-def _payload_of(entry: Entry) -> Piece:
-    return Piece(entry.seqnum, Part.PAYLOAD)

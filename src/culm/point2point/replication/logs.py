@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from culm.bamboo.entry import LogKey, decode
+from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.records import StoredEntry
 from culm.bamboo.staging import read_beginning
@@ -18,17 +17,15 @@ from culm.machine import Event, LocalProtocolError
 from culm.point2point.connection import Connection, room_beside
 from culm.point2point.events import PayloadReceived, RequestEvent
 from culm.point2point.handles import Request
-from culm.point2point.limits import ENTRY_SIZE, ReplicatorLimits
+from culm.point2point.limits import ReplicatorLimits
 from culm.point2point.messages import NOTIFY, CancelReason, Proposal
 from culm.point2point.replication import decisions, steps
 from culm.point2point.replication.download import Download, TransferContext
 from culm.point2point.replication.events import Want
-from culm.point2point.replication.log_state import LogState
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import Purpose, Stage, Step
 from culm.point2point.replication.upload import Upload
 from culm.point2point.states import State
-from culm.replication import Room, Turns
 
 _LOOKS_MAX: Final = 64  # at logs that might give up their places, in one go
 _ABSENT_MAX: Final = 1000  # logs without a place of which something is remembered, or `logs_max`
@@ -48,33 +45,15 @@ class Absent(NamedTuple):
 class Transfers:
     """The requests for which data may flow, by id: a download and an upload each."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        logs: Mapping[LogKey, LogState],
-        work: StoreWork,
-        limits: ReplicatorLimits,
-    ) -> None:
-        self.inputs = steps.Inputs()
-        """Inputs for the logs of the requests, to be taken from here."""
+    def __init__(self, shared: TransferContext) -> None:
+        self._shared = shared
         self.touched: OrderedDict[int, None] = OrderedDict()
         """The requests to which something has happened that may let them rest."""
         self.about: dict[int, LogKey] = {}
         """The logs that requests are about, if these have places."""
-        self._connection = connection
-        self._limits = limits
         self._downloads: dict[int, Download] = {}
-        self._unwritten: dict[int, Download] = {}  # those with entries in an open batch
+        self._unwritten: dict[int, Download] = {}  # those with entries that may have to be stored
         self._uploads: dict[int, Upload] = {}
-        self._turns: Turns[int] = Turns()  # of those that may have something to send
-        self.room = Room(
-            self._turns,
-            size_max=limits.read_ahead_size_max,
-            read_size_max=limits.connection.packet_size_max + ENTRY_SIZE,
-        )
-        self._shared = TransferContext(
-            connection, logs, work, limits, self.inputs, self._turns, self.room
-        )
 
     def involve(self, request: Request) -> None:
         """A proposal is about a log that has a place."""
@@ -94,9 +73,8 @@ class Transfers:
         if download is not None:
             download.finish()
         self.about.pop(request_id, None)
-        self._unwritten.pop(request_id, None)
         self.touched.pop(request_id, None)
-        self._turns.discard(request_id)
+        self._shared.turns.discard(request_id)
 
     # Coming in.
 
@@ -105,17 +83,15 @@ class Transfers:
         download = self._downloads.get(event.request_id)
         if download is not None:
             download.handle(event)
-            if download.batches.open:
-                self._unwritten[event.request_id] = download
+            self._unwritten[event.request_id] = download
         if not isinstance(event, PayloadReceived) or event.finished:
             self.wake(event.request_id)
 
     def ask(self) -> None:
         """Ask the store for all that is due by now."""
-        for request_id, download in list(self._unwritten.items()):
+        unwritten, self._unwritten = self._unwritten, {}
+        for download in unwritten.values():
             download.batches.flush()
-            if not download.batches.open:
-                del self._unwritten[request_id]
         self.send_some()
 
     def keep_entries(self) -> bool:
@@ -132,9 +108,9 @@ class Transfers:
         `patient`: the rest of a payload is waited for, though it may never come.
         """
         upload = self._uploads.get(request_id)
-        if upload is None or request_id in self._turns:
+        if upload is None or request_id in self._shared.turns:
             return None
-        if upload.reading.busy or self.room.awaits(request_id):
+        if upload.reading.busy or self._shared.room.awaits(request_id):
             return None
         return None if patient and upload.inside else upload.request
 
@@ -143,19 +119,19 @@ class Transfers:
     def wake(self, request_id: int) -> None:
         """There may be something new to send for a request."""
         if request_id in self._uploads:
-            self._turns.add(request_id)
+            self._shared.turns.add(request_id)
 
     def tell_news(self, request_id: int) -> None:
         """There are new entries of its log in the store, or payloads."""
         self._uploads[request_id].wake()
-        self._turns.add(request_id)
+        self._shared.turns.add(request_id)
 
     def pieces_to_send(self, size_max: int | None) -> list[Buffer]:
         """Take bytes for the peer; while there is room for more, choose more to send."""
-        pieces = self._connection.pieces_to_send(size_max)
+        pieces = self._shared.connection.pieces_to_send(size_max)
         left = room_beside(pieces, size_max) if pieces and size_max is not None else size_max
         while (left is None or left > 0) and self.send_some():
-            more = self._connection.pieces_to_send(left)
+            more = self._shared.connection.pieces_to_send(left)
             if not more:
                 break
             pieces += more
@@ -170,23 +146,23 @@ class Transfers:
         for those that go on and on, and they wait for no more than one of these.  Nothing is queued
         after data that waits for the peer's credit, nor read for that purpose.
         """
-        connection = self._connection
-        if not self._turns or connection.state is not State.ESTABLISHED:
+        connection, turns = self._shared.connection, self._shared.turns
+        if not turns or connection.state is not State.ESTABLISHED:
             return False
         unsent_size = connection.unsent_size
         if unsent_size:
             # Read ahead for the next packet; no more, as its time is unknown.
-            self._uploads[self._turns.first()].prepare()
+            self._uploads[turns.first()].prepare()
             return False
-        size_max = self._limits.connection.packet_size_max
-        while self._turns and unsent_size < size_max:
+        size_max = self._shared.limits.connection.packet_size_max
+        while turns and unsent_size < size_max:
             if unsent_size and not connection.send_credit:
                 break
-            request_id = self._turns.take()
+            request_id = turns.take()
             upload = self._uploads[request_id]
             if upload.step():
-                self._turns.go_on(request_id)
-            elif request_id not in self._turns:
+                turns.go_on(request_id)
+            elif request_id not in turns:
                 upload.reading.rest()
                 self.touched[request_id] = None
             unsent_size = connection.unsent_size
@@ -206,12 +182,10 @@ class Logs:
 
     def __init__(self, connection: Connection, work: StoreWork, limits: ReplicatorLimits) -> None:
         self.states: OrderedDict[LogKey, LogSync] = OrderedDict()
-        self.transfers = Transfers(connection, self.states, work, limits)
+        self.shared = TransferContext(connection, self.states, work, limits)
+        self.transfers = Transfers(self.shared)
         self.made_way = False  # whether a log has given up its place
         self._hasty = True  # to withdraw a proposal that is not answered
-        self._connection = connection
-        self._work = work
-        self._count_max = limits.logs_max
         self.wishes: Queue[tuple[LogKey, steps.Propose]] = Queue()  # that wait for credit
         self.leaving: set[int] = set()  # requests that end to make room for them
         # Logs that try again when there is room.  In a plain dict, keys taken from the front would
@@ -262,7 +236,7 @@ class Logs:
 
     @property
     def _remembers_more(self) -> bool:
-        return len(self._absent) < max(self._count_max, _ABSENT_MAX)
+        return len(self._absent) < max(self.shared.limits.logs_max, _ABSENT_MAX)
 
     def free(self, wanted: int = 1) -> int:
         """The number of free places, up to `wanted`, after logs with nothing to do have made way.
@@ -270,7 +244,7 @@ class Logs:
         Looks at a few in turn, so that it comes to all of them.
         """
         states = self.states
-        found = self._count_max - len(states)
+        found = self.shared.limits.logs_max - len(states)
         for _ in range(min(_LOOKS_MAX, len(states))):
             if found >= wanted:
                 break
@@ -337,14 +311,14 @@ class Logs:
 
     def settle(self) -> None:
         """Take the inputs of logs that have come meanwhile, in order."""
-        inputs = self.transfers.inputs
+        inputs = self.shared.inputs
         while inputs:
             self.tell(*inputs.popleft())
 
     def _carry_out(self, log: LogKey, command: steps.Command, told: list[Event] | None) -> None:
         match command:
             case Event():
-                tell = self._work.emit if told is None else told.append
+                tell = self.shared.work.emit if told is None else told.append
                 tell(command)
             case steps.Ask():
                 self._ask(log, command)
@@ -352,7 +326,8 @@ class Logs:
                 for request_id in self.states[log].under_way:
                     self.transfers.tell_news(request_id)
             case steps.Notice.ROOM:
-                _ = self._retry_crowded() or self._retry_deferred()
+                if not self.retry_crowded(1) and self.turned_away:
+                    self.retry(next(iter(self._deferred)))
             case steps.Notice.TURNED_AWAY:
                 self._deferred[log] = None
             case steps.Propose():
@@ -377,18 +352,18 @@ class Logs:
 
     def _ask(self, log: LogKey, ask: steps.Ask) -> None:
         told: list[Event] | None = [] if ask.ordered else None
-        place = self._work.reserve() if ask.ordered else None
+        place = self.shared.work.reserve() if ask.ordered else None
 
         def answered(result: object) -> None:
             if place is not None and told is not None:
                 place.fill(told)
-            self.transfers.inputs.put(log, steps.Answered(ask.question, result), told)
+            self.shared.inputs.put(log, steps.Answered(ask.question, result), told)
 
         if isinstance(ask.kind, StoredEntry):
-            entry = decode(ask.kind.encoded, family=self.states[log].family)
-            read_beginning(self._work, entry, ask.kind.payload_stored, answered)
+            entry = self.states[log].decode(ask.kind)
+            read_beginning(self.shared.work, entry, ask.kind.payload_stored, answered)
         else:
-            self._work.ask(ask.kind, answered, log=log, **ask.fields)
+            self.shared.work.ask(ask.kind, answered, log=log, **ask.fields)
 
     def _confirm(self, confirm: steps.Confirm) -> None:
         request, want, end = confirm.request, confirm.want, confirm.end
@@ -439,12 +414,12 @@ class Logs:
         return not unsettled
 
     def go_on(self) -> None:
-        while self.wishes and self._connection.proposal_credit:
+        while self.wishes and self.shared.connection.proposal_credit:
             log, wish = self.wishes.popleft()
             if not decisions.still_wants(wish, self.states[log]):
                 self.tell(log, steps.Unsent(wish.purpose, Step.OVERTAKE))
                 continue
-            request = self._connection.propose(wish.proposal, links=wish.links)
+            request = self.shared.connection.propose(wish.proposal, links=wish.links)
             self._served.add(log)
             self.transfers.open(request, wish.begun)
             self.tell(log, steps.Sent(wish.purpose, request))
@@ -469,7 +444,7 @@ class Logs:
         """
         touched = self.transfers.touched
         if not patient:
-            touched.update(dict.fromkeys(self._connection.requests))
+            touched.update(dict.fromkeys(self.shared.connection.requests))
             wanted += self.turned_away  # the peer may get a place where a request ends
         waiting = wanted + len(self.wishes) + len(self._crowded)
         while touched and waiting > len(self.leaving):
@@ -478,12 +453,10 @@ class Logs:
 
     def let_ranges_take_turns(self) -> bool:
         """End requests for ranges that may never be over, where others of their log wait."""
-        ended = 0
-        for log in [log for log, state in self.states.items() if len(state.ranges) > 1]:
-            request = self.states[log].ours[Purpose.RANGE].request
-            if request is not None:
-                ended += self._rest(request.request_id, patient=False, ours=True)
-        return ended > 0
+        crowded = [state for state in self.states.values() if len(state.ranges) > 1]
+        found = [state.ours[Purpose.RANGE].request for state in crowded]
+        ids = [request.request_id for request in found if request is not None]
+        return sum(self._rest(each, patient=False, ours=True) for each in ids) > 0
 
     def _rest(self, request_id: int, *, patient: bool, ours: bool) -> bool:
         """End a request if it only waits for new entries; `ours`: only one that is ours."""
@@ -497,12 +470,6 @@ class Logs:
         self.tell(log, steps.Rested(request))
         return True
 
-    def retry_crowded(self) -> None:
-        """There is credit: make the proposals that were refused for lack of it."""
-        for _ in range(self._connection.proposal_credit):
-            if not self._retry_crowded():
-                break
-
     def retry(self, log: LogKey) -> None:
         """The peer has a place for that log, since it offers it: try again."""
         if log in self._deferred:
@@ -510,18 +477,12 @@ class Logs:
             if self.states[log].deferred:
                 self.tell(log, steps.RoomMade())
 
-    def _retry_crowded(self) -> bool:
-        """Make the first proposal again that got no credit; whether there was one."""
-        while self._crowded:
+    def retry_crowded(self, count: int) -> bool:
+        """Make that many proposals again that got no credit; whether there were any."""
+        left = count
+        while self._crowded and left:
             (log, purpose), _ = self._crowded.popitem(last=False)
             if self.states[log].ours[purpose].is_turned_away:
                 self.tell(log, steps.RoomMade((purpose,)))
-                return True
-        return False
-
-    def _retry_deferred(self) -> bool:
-        """Let the first log that the peer has turned away try again; whether there was one."""
-        if not self.turned_away:
-            return False
-        self.retry(next(iter(self._deferred)))
-        return True
+                left -= 1
+        return left < count

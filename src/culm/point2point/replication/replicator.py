@@ -88,9 +88,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         check_type("limits", limits, ReplicatorLimits)
         check_type("interest", interest, Interest)
         work = StoreWork(suits=partial(is_of_family, family))
-        verifier: RunVerifier | None = None
-        if limits.verifying_max:
-            verifier = RunVerifier(limits.verifying_max, asks(work))
+        apart = limits.verifying_max
+        verifier = RunVerifier(apart, asks(work)) if apart else None
         connection = Connection(
             role=role,
             setup=setup,
@@ -115,7 +114,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self.logs: Mapping[LogKey, LogSync] = MappingProxyType(self._logs.states)
         """The logs that have a place, as values, in the order in which they became known."""
         self._transfers = self._logs.transfers
-        self._inputs = self._transfers.inputs
         # Proposals that wait until the logs of the store are known; ``None``: they are.
         self._early: list[events.Proposed] | None = []
         self._quiet = Quiet(timing.settle_s)
@@ -132,7 +130,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     @property
     def read_ahead_size(self) -> int:
         """Bytes read for the peer and not sent; bounded by a limit of the same name."""
-        return self._transfers.room.size
+        return self._logs.shared.room.size
 
     # Verbs.
 
@@ -142,11 +140,10 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         `want`: wishes other than those of the interest.
         """
         check_log(log)
-        if want is not None:
-            check_type("want", want, Want)
+        want = (self._interest.want or Want()) if want is None else want
+        check_type("want", want, Want)
         self.connection.check_open()
         self._quiet.disturb()  # a store that answers at once leaves no other trace of it
-        want = want or self._interest.want or Want()
         if self._keep(log, only_stored=want.is_range):
             self._logs.tell(log, Wanted(want))
 
@@ -172,8 +169,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         """Take bytes for the peer; the data is chosen as late as possible."""
         taken = self.connection.taken_size
         pieces = self._transfers.pieces_to_send(size_max)
-        if self._inputs:
-            self._logs.settle()
+        self._logs.settle()
         if taken != self.connection.taken_size and self._logs.turned_away:
             self._quiet.disturb()  # what has been sent may give up its place
         return self.connection.joined(pieces, size_max)
@@ -181,10 +177,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
     def next_deadline(self) -> float | None:
         if self._ended:
             return None
-        deadlines = [self._quiet.deadline(self._is_quiet())]
-        if not self._store_is_behind():
-            deadlines.append(self.connection.next_deadline())
-        return earliest(*deadlines)
+        below = None if self._store_is_behind() else self.connection.next_deadline()
+        return earliest(below, self._quiet.deadline(self._is_quiet()))
 
     def advance(self, now: float) -> None:
         check_time(now, self._quiet.now)
@@ -203,22 +197,21 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._transfers.ask()
             if self._limits.verifying_max and not self._work.has_failed:
                 self.connection.ask_verifier()
-            if self._inputs:
-                self._logs.settle()
+            self._logs.settle()
             effect = super().next_effect()
         return effect
 
     def complete(self, ticket: Ticket[R], result: R) -> None:
         self._work.complete(ticket, result)
-        if self._inputs:
-            self._logs.settle()
+        self._logs.settle()
 
     # Rest.
 
     def _at_rest(self) -> ReplicatorEvent | None:
         if self.connection.state is State.ESTABLISHED:
             self._admit()
-            self._logs.retry_crowded()  # with credit of proposals that were dropped
+            # With credit of proposals that were dropped.
+            self._logs.retry_crowded(self.connection.proposal_credit)
             self._logs.make_room(wanted=self._without_place)
         if not (self._quiet.lasts and self._is_quiet()):
             return None
@@ -321,21 +314,18 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         if isinstance(event, events.IdFreed):
             return  # it takes any
         self._quiet.disturb()
-        self._heed(event)
-        if self._inputs:
-            self._logs.settle()
-
-    def _heed(self, event: Event) -> None:
         match event:
             case Closed(error=error):
                 self._transfers.finish()
-                if error is not None and error.code is ErrorCode.INVALID_DATA:
-                    self._blame_log()
+                request_id, about = self.connection.receiving_id, self._transfers.about
+                invalid = error is not None and error.code is ErrorCode.INVALID_DATA
+                if invalid and request_id in about:
+                    self._work.emit(LogRefused(log=about[request_id], fault=Reason.INVALID_LOG))
             case events.Established():
                 self._read_logs(_Unread(None))
             case events.CreditReceived():
                 self._logs.go_on()
-                self._logs.retry_crowded()
+                self._logs.retry_crowded(self.connection.proposal_credit)
             case events.Proposed():
                 self._consider(event)
             case events.Cancelled() | events.ProposalDropped() | events.RequestEnded() if (
@@ -344,12 +334,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 newcomer = self._newcomers.pop(event.request_id)
                 if isinstance(event, events.Cancelled) and event.cancel.reason in _TOLD_ONCE:
                     self._remember(newcomer, event.cancel.proof)
-            case events.RequestEvent():
-                log = self._transfers.about.get(event.request_id)
-                if log is not None:
-                    self._tell(log, event)
+            case events.RequestEvent() if event.request_id in self._transfers.about:
+                self._tell(self._transfers.about[event.request_id], event)
             case _:
                 pass
+        self._logs.settle()
 
     def _tell(self, log: LogKey, event: events.RequestEvent) -> None:
         match event:
@@ -367,12 +356,6 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 if isinstance(event, events.Confirmed):
                     self._logs.tell(log, event)
                 self._transfers.handle(event)
-
-    def _blame_log(self) -> None:
-        request_id = self.connection.receiving_id
-        log = None if request_id is None else self._transfers.about.get(request_id)
-        if log is not None:
-            self._work.emit(LogRefused(log=log, fault=Reason.INVALID_LOG))
 
     def _read_logs(self, unread: _Unread, *, placeless: bool = False) -> None:
         """Read the logs of the store that have not been read, as far as there are places for them.
@@ -430,12 +413,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._refuse(log)
             return False
         self._has_placed = True
-        accepted = self._interest.accept_new_logs
-        self._logs.take_place(
-            LogSync.of(
-                log, self._interest, family=self._family, only_stored=only_stored and not accepted
-            )
-        )
+        only_stored = only_stored and not self._interest.accept_new_logs
+        state = LogSync.of(log, self._interest, family=self._family, only_stored=only_stored)
+        self._logs.take_place(state)
         return True
 
     def _consider(self, event: events.Proposed) -> None:
