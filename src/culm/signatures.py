@@ -8,7 +8,7 @@ items that wait for verdicts.
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeGuard, TypeVa
 
 from culm import kernels
 from culm.arguments import is_list
+from culm.buffer import take_first
 from culm.effects import StoreWork
 from culm.machine import Effect
 
@@ -112,7 +113,7 @@ class Verification(Generic[T]):
     then: gets items, each with the verdict on its signature; ``None`` for one without.
     """
 
-    __slots__ = ("_ask", "_asked", "_count", "_count_max", "_then", "_waiting")
+    __slots__ = ("_ask", "_asked", "_count", "_count_max", "_last", "_then", "_waiting")
 
     def __init__(
         self, ask: Ask, *, count_max: int, then: Callable[[Iterable[tuple[T, bool | None]]], None]
@@ -120,18 +121,29 @@ class Verification(Generic[T]):
         self._ask = ask
         self._count_max = count_max
         self._then = then
-        self._waiting: deque[tuple[T, Signed | None]] = deque()  # the first has a signature
+        self._last = 0  # number of an item
+        # The first has a signature.
+        self._waiting: OrderedDict[int, tuple[T, Signed | None]] = OrderedDict()
         self._asked: deque[_Asked[T]] = deque()
         self._count = 0  # of signatures that are out
 
-    def add(self, item: T, signed: Signed | None) -> None:
-        """Take an item; without a signature it waits only for those before it."""
+    def add(self, item: T, signed: Signed | None) -> int:
+        """Take an item; without a signature it waits only for those before it.
+
+        Returns a number, for `discard`.
+        """
+        self._last += 1
         if signed is not None or self._waiting:
-            self._waiting.append((item, signed))
+            self._waiting[self._last] = item, signed
         elif self._asked:
             self._asked[-1].add(item, signed=False)
         else:
             self._then([(item, None)])
+        return self._last
+
+    def discard(self, number: int) -> None:
+        """Forget an item, unless it is asked about already; only where all have signatures."""
+        self._waiting.pop(number, None)
 
     def ask(self) -> bool:
         """Ask about new items, as far as there is room; whether there was anything to ask.
@@ -141,12 +153,12 @@ class Verification(Generic[T]):
         asked, signatures = _Asked[T](), list[Signed]()
         room = self._count_max - self._count
         while self._waiting:
-            item, signed = self._waiting[0]
+            item, signed = next(iter(self._waiting.values()))
             if signed is not None:
                 if len(signatures) == room:
                     break
                 signatures.append(signed)
-            self._waiting.popleft()
+            take_first(self._waiting)
             asked.add(item, signed=signed is not None)
         if signatures:
             self._count += len(signatures)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from gc import collect, get_objects
+
 import pytest
-from ebt_support import ALICE, BOB, CAROL, DAVE, Host, Pair, alice, on
+from ebt_support import ALICE, BOB, CAROL, DAVE, Host, Pair, alice, feed, on
 
 from culm.ssb.ebt import Limits, ReadMessages, SessionRole
+from culm.ssb.ebt.session import PeerSession
 
 
 @pytest.mark.parametrize("happened", ["follow", "unblock", "write"])
@@ -53,6 +56,23 @@ def test_who_changes_its_mind_for_ever_is_read_two_kibibytes_at_a_time() -> None
         host.machine.receive_notes(session, {ALICE: -1})
     assert sizes[0] == 131072
     assert sizes[-1] == min(sizes) == 2048
+
+
+def test_a_session_that_has_ended_is_not_kept_by_a_slow_store() -> None:
+    """Each had stayed, with all that it knew of feeds, until its read was answered."""
+    host = alice()
+    host.write(ALICE, 1)
+    session = host.accept(feed("zoe"))
+    host.machine.receive_notes(session, {ALICE: on(0)})
+    effect = host.machine.next_effect()
+    assert isinstance(effect, ReadMessages)
+    host.machine.disconnect(session)
+    host.take(session)
+    collect()
+    kept = [each for each in get_objects() if isinstance(each, PeerSession)]
+    assert feed("zoe") not in [each.peer for each in kept]
+    host.machine.complete(effect.ticket, host.store.perform(effect))
+    assert host.take(session) == []
 
 
 def test_a_feed_that_was_left_out_is_sent_to_who_has_asked_for_it_once_it_is_followed() -> None:

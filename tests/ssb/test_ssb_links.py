@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from gc import collect
 from typing import Any
+from weakref import ref
 
 import pytest
 from peer_support import Node, connect, feed_of, identity, packet, packets, run
@@ -444,3 +446,76 @@ def test_nothing_is_said_over_a_link_whose_end_waits_behind_a_verdict(goodbye: b
     alice.drain()
     assert link.closed
     assert alice.peer.clock[feed_of("bob")] == 1
+
+
+@pytest.mark.parametrize("ended", ["session", "link"])
+def test_what_has_ended_waits_for_no_verdict(ended: str) -> None:
+    """Messages had piled up before a slow verifier, session after session and link after link."""
+    bob = feed_of("bob")
+    alice = Node("alice", limits=Limits(verifying_max=1, links_of_peer_max=2))
+    alice.is_late = True
+    alice.peer.follow(bob)
+    message = create_message(identity("bob"), content=POST, timestamp=1)
+    links = [accept(alice, "eve") for _ in range(2)]
+    for number in range(20):
+        if ended == "link":
+            links.append(accept(alice, "eve"))
+        call = 1 + number // 2
+        link = links[number % 2 if ended == "session" else -1]
+        for each in (OPEN, {bob: 2}, message.data):
+            link.receive_data(packet(call, each))
+            alice.drain()
+    judged = 0
+    while alice.judge():
+        judged += 1
+        alice.drain()
+    assert judged == 2  # one was out, and one session is left
+    assert alice.peer.clock[bob] == 1
+
+
+def test_a_link_that_has_ended_leaves_no_bytes_behind_before_a_slow_store() -> None:
+    """Half a packet of each had stayed as long as the store read for a call of that link."""
+    alice = Node("alice")
+    alice.peer.publish(POST)
+    alice.drain()
+    link = accept(alice, "bob")
+    link.receive_data(packet(1, {**HISTORY, "args": [{"id": alice.peer.me}]}))
+    while alice.peer.next_event() is not None:
+        pass
+    effect = alice.peer.next_effect()
+    assert isinstance(effect, ebt.ReadMessages)
+    rpc = ref(link.rpc)
+    link.receive_eof()
+    alice.drain()
+    del link
+    collect()
+    assert rpc() is None
+    alice.peer.complete(effect.ticket, alice.store.perform(effect))
+    assert not alice.drain()
+
+
+@pytest.mark.parametrize("claimed", [2, 0], ids=["promised", "live"])
+def test_who_has_sent_the_next_message_stays_the_source_while_it_is_verified(claimed: int) -> None:
+    """Others were asked besides, and all sent the same; live, whoever had told of the message."""
+    dave = feed_of("dave")
+    alice = Node("alice", limits=Limits(verifying_max=9))
+    alice.peer.follow(dave)
+    alice.is_late = True
+    links = [accept(alice, name) for name in ("bob", "carol")]
+    message = create_message(identity("dave"), content=POST, timestamp=1)
+    for link in links:
+        link.receive_data(packet(1, OPEN) + packet(1, {dave: claimed << 1}))
+        alice.drain()
+    links[0].receive_data(packet(1, message.data))
+    alice.drain()
+    links[1].receive_data(packet(1, {dave: 2 << 1 | 1}))
+    alice.take(links[1])
+    for now in (0.5, 3.0, 100.0):
+        alice.advance(now)
+    assert alice.peer.source(dave) == feed_of("bob")
+    assert alice.take(links[1]) == b""
+    alice.judge()
+    for now in (100.5, 103.0):
+        alice.advance(now)
+    assert alice.peer.clock[dave] == 1
+    assert alice.peer.source(dave) == feed_of("carol")  # which has promised more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from culm.ssb.ebt.model import (
     StoredFeeds,
 )
 from culm.ssb.ebt.notes import REFUSAL
-from culm.ssb.ebt.session import Feed, PeerSession
+from culm.ssb.ebt.session import Feed, PeerSession, Relation
 from culm.ssb.ebt.sources import Sources
 from culm.ssb.ebt.states import (
     Demand,
@@ -396,7 +396,10 @@ class FeedExchange:
         """Whether a message may be one that is checked."""
         found = self.sessions.get(session)
         relation = None if found is None else found.relations.get(author)
-        return relation is not None and sequence > relation.feed.received
+        if found is None or relation is None or sequence <= relation.feed.received:
+            return False
+        self.sources.arrives(relation.feed, found, sequence)
+        return True
 
     def receive_outside(self, peer: str, author: str, sequence: int, received: Any) -> bool:
         """Take a message from a peer outside of sessions; returns whether more are welcome."""
@@ -562,12 +565,20 @@ class FeedExchange:
         first = session.next_to_send(relation)
         return self.work.hand_out(
             ReadMessages,
-            partial(session.receive_read, relation, first),
+            partial(self._have_read, session.number, relation, first),
             feed=relation.feed.id,
             first=first,
             count_max=min(self._limits.read_count_max, relation.feed.stored + 1 - first),
             size_max=session.outgoing.read_size,
         )
+
+    def _have_read(
+        self, number: int, relation: Relation, first: int, messages: Sequence[bytes]
+    ) -> None:
+        """Take messages for a session, which a slow store does not keep once it has ended."""
+        session = self.sessions.get(number)
+        if session is not None:
+            session.receive_read(relation, first, messages)
 
     # Time
 

@@ -23,7 +23,7 @@ class SourceTurn:
     promised: the highest sequence that it has claimed meanwhile.
     """
 
-    __slots__ = ("_counted", "_feed", "_relation", "began", "promised", "session")
+    __slots__ = ("_arrived", "_counted", "_feed", "_relation", "began", "promised", "session")
 
     def __init__(self, feed: Feed, session: PeerSession, relation: Relation, now: float) -> None:
         self.session = session
@@ -32,6 +32,7 @@ class SourceTurn:
         self._feed = feed
         self._relation = relation
         self._counted = 0  # messages that had come before `began`
+        self._arrived = 0  # the last one that has come, verified or not
 
     def promise(self, sequence: int) -> None:
         """Note that the peer claims the feed up to there."""
@@ -41,6 +42,16 @@ class SourceTurn:
         """Begin a new part of the turn: only messages from now on count."""
         self.began = now
         self._counted = self._relation.brought
+
+    def arrive(self, sequence: int) -> None:
+        """Note that a message is here; it counts only if it follows the last one."""
+        if sequence == max(self._arrived, self._feed.received) + 1:
+            self._arrived = sequence
+
+    @property
+    def waits_for_us(self) -> bool:
+        """Whether the next message is here, and waits for a verdict on its signature."""
+        return self._arrived > self._feed.received
 
     @property
     def is_kept(self) -> bool:
@@ -264,6 +275,12 @@ class Sources:
         elif told < 0:
             self.lose(feed, session)  # it may have been asked besides
 
+    def arrives(self, feed: Feed, session: PeerSession, sequence: int) -> None:
+        """Note that a message has come whose signature is verified first."""
+        turn = self._turns.get(feed.id)
+        if turn is not None and turn.session is session:
+            turn.arrive(sequence)
+
     def _taken_back(self, feed: Feed, turn: SourceTurn, told: int) -> None:
         """Look for another source: this one no longer claims to have more than we have."""
         if told < 0:
@@ -285,6 +302,7 @@ class Sources:
             self.wait(feed)
         elif (
             turn.session.claims(feed)
+            or turn.waits_for_us
             or brings
             or self._rests(feed, session, self._record_of(feed, session))
             or not self._replace(feed, turn)
@@ -410,6 +428,8 @@ class Sources:
         turn = self._turns.get(feed.id)
         if turn is None:
             self._seek(feed)
+        elif turn.waits_for_us:
+            self._look(feed, self._now + self._pause_s)
         elif not turn.session.claims(feed):
             self._overtake(feed, turn)
         elif self._patience(feed, turn) > self._now:

@@ -129,7 +129,7 @@ class LinkExchange:
             return True
         if self.session is None:
             return self.mode in ONE_BY_ONE and not self._core.takes_messages
-        return not (self._core.takes_messages and self._core.is_ready(self.session))
+        return not (self._core.is_ready(self.session) and self._core.takes_messages)
 
     @property
     def holds_bytes(self) -> bool:

@@ -40,18 +40,19 @@ Content: TypeAlias = MessageFrame | Mapping[str, int] | RemoteProtocolError
 class Frame:
     """A frame of a session.
 
-    waits: whether a verdict on its signature is due.
+    waits: whether a verdict on its signature is due; asked: the number of that question.
     """
 
-    __slots__ = ("content", "session", "waits")
+    __slots__ = ("asked", "content", "session", "waits")
 
     def __init__(self, session: int, content: Content) -> None:
         self.session = session
         self.content = content
         self.waits = False
+        self.asked = 0
 
-    def wait(self) -> None:
-        self.waits = True
+    def wait(self, asked: int) -> None:
+        self.waits, self.asked = True, asked
 
     def judge(self, is_signed: bool | None) -> None:
         """Take the verdict, if there is a signature."""
@@ -107,9 +108,8 @@ class FrameQueue:
             return
         author, sequence, message = content
         if isinstance(message, ClassicMessage) and self._core.expects(session, author, sequence):
-            frame.wait()
             signed = message.signed_by_author(hmac_key=self._verifier.hmac_key)
-            self._verifier.verification.add(frame, signed)
+            frame.wait(self._verifier.verification.add(frame, signed))
 
     def take(self) -> Frame:
         """Take the first frame."""
@@ -117,4 +117,6 @@ class FrameQueue:
 
     def clear(self) -> None:
         """Forget all frames; the session is over."""
+        for frame in self._frames:
+            self._verifier.verification.discard(frame.asked)
         self._frames.clear()

@@ -11,6 +11,20 @@ from culm.ssb.muxrpc import CallEnded, CallReceived, Connection, ValueReceived
 from culm.ssb.peer.context import Context
 
 
+class _Reads:
+    """The way of what was read to a link, as long as that lasts: a slow store does not keep it."""
+
+    def __init__(self, history: LinkHistory) -> None:
+        self._history: LinkHistory | None = history
+
+    def take(self, number: int, messages: Sequence[bytes]) -> None:
+        if self._history is not None:
+            self._history.have_read(number, messages)
+
+    def end(self) -> None:
+        self._history = None
+
+
 class LinkHistory:
     """createHistoryStream over one link, whose peer is known.
 
@@ -36,6 +50,7 @@ class LinkHistory:
         self._heard_at = heard_at
         self._wake = wake
         self._server: HistoryServer | None = None
+        self._reads = _Reads(self)
         self._reader: HistoryReader | None = None
 
     def is_of(self, number: int) -> bool:
@@ -100,13 +115,15 @@ class LinkHistory:
                 first=read.first,
                 count_max=read.count_max,
                 size_max=read.size_max,
-                then=partial(self._have_read, server, read.number),
+                then=partial(self._reads.take, read.number),
             )
 
-    def _have_read(self, server: HistoryServer, number: int, messages: Sequence[bytes]) -> None:
-        server.take(number, messages)
-        self._read(server)
-        self._wake()
+    def have_read(self, number: int, messages: Sequence[bytes]) -> None:
+        """Take what the store has read."""
+        if self._server is not None:
+            self._server.take(number, messages)
+            self._read(self._server)
+            self._wake()
 
     def make_room(self) -> None:
         """Let the peer make one more call: a call that waits for news gives up its place."""
@@ -146,6 +163,7 @@ class LinkHistory:
 
     def disconnect(self) -> None:
         """Drop all calls: the link has ended."""
+        self._reads.end()
         if self._server is not None:
             self._server.close()
         if self._reader is not None:

@@ -470,10 +470,16 @@ class Links:
         return [history for history in made if history is not None]
 
     def release(self) -> None:
-        """Let links that wait for the store look again: it has answered."""
-        blocked, self._blocked = self._blocked, {}
-        self._awake.update(blocked)
-        self._stirred.update(blocked)
+        """Let links go on that wait no longer for the store, which has answered one effect."""
+        free = {
+            number: link
+            for number, link in self._blocked.items()
+            if not self._conversations[number].exchange.holds
+        }
+        for number in free:
+            del self._blocked[number]
+        self._awake.update(free)
+        self._stirred.update(free)
 
     def take_stirred(self) -> list[PeerLink]:
         for session in self._context.core.sessions_to_send():
