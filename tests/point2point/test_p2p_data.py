@@ -283,7 +283,7 @@ class TestMetadata:
         forked = FORK[8].entry
         request.provide_hash(4, FORK[4].entry.hash())
         peer.data(switch(0), metadata(forked))
-        assert peer.events[-1] == ForkSuspected(request_id=0, entry=forked)
+        assert peer.events[-1] == ForkSuspected(request_id=0, entry=forked, seqnum=7)
         peer.data(raw(b"anything"), b"\x03\x09")
         assert isinstance(peer.events[-1], ForkSuspected)
         assert peer.code is None

@@ -38,6 +38,7 @@ from culm.point2point import (
     EntriesReceived,
     EntryWanted,
     ErrorCode,
+    ForkSuspected,
     HashWanted,
     Limits,
     MetadataReceived,
@@ -340,7 +341,7 @@ def test_no_entry_is_asked_for_while_an_apology_is_owed() -> None:
     request.provide_entry(entry(5))
     peer.data(raw(bytes(len(payload(5)))), raw(payload(6)))
     assert not of(peer, EntryWanted)
-    assert peer.code is ErrorCode.APOLOGY_OWED
+    assert of(peer, ForkSuspected) == [ForkSuspected(request_id=0, entry=entry(5), seqnum=5)]
 
 
 def test_after_an_apology_nobody_vouches_for_the_bytes_before_the_offset() -> None:

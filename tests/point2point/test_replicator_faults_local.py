@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from replicator_support import (
     FETCH,
+    KEEP,
     SERVE,
     SMALL,
     End,
@@ -18,14 +19,15 @@ from replicator_support import (
     news_of,
     same,
     settled,
+    store_of,
 )
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.errors import Reason
-from culm.bamboo.records import StoredEntry
+from culm.bamboo.records import NewEntry, StoredEntry
 from culm.bamboo.store import MemoryStore
-from culm.point2point import ErrorCode
-from culm.point2point.replication import LogRefused, ReplicatorLimits, Want
+from culm.point2point import NOTIFY, ErrorCode, Mode, Setup
+from culm.point2point.replication import Interest, LogRefused, ReplicatorLimits, Want
 from culm.testing.link import byte_by_byte, whole
 from culm.testing.pipe import Chunker
 from culm.wire.multihash import YAMF
@@ -34,6 +36,8 @@ COUNT = 4
 NEWS = [news_of((20, 0, 90, 3), log_id=number) for number in range(3)]
 LOGS = [key_of(news) for news in NEWS]
 BAD_LOG = LOGS[1]
+
+GREEDY = Setup(send_mode=Mode.GREEDY, receive_mode=Mode.GREEDY)
 
 # Small pieces that come byte by byte, and pieces as large as possible at once.
 WAYS = {"byte by byte": (byte_by_byte, SMALL), "at once": (whole, ReplicatorLimits())}
@@ -124,3 +128,50 @@ def test_what_comes_before_is_kept_and_other_logs_go_on(
         sound.store.append(log, news)
     connected(world, client, sound)
     assert same(client, sound)
+
+
+@pytest.mark.parametrize("limits", [SMALL, ReplicatorLimits()])
+@pytest.mark.parametrize(
+    ("setup", "size", "size_max"),
+    [(Setup(), size, top) for size in (0, 1, 20, 21, 90, 200) for top in (20, 100)]
+    + [(GREEDY, size, 100) for size in (0, 1, 20, 90)],
+)
+def test_payloads_alone_of_another_branch_cost_their_range(
+    setup: Setup, limits: ReplicatorLimits, size: int, size_max: int
+) -> None:
+    """Of entry 2 the peer has another one, as neither has noticed: only entry 4 would show it."""
+    world, ours = World(), news_of((20, 20, 20))
+    theirs = news_of((20, size, 20), branch=b"other", fork_at=2)
+    reader = world.node(
+        store_of([NewEntry(new.entry) for new in ours]), interest=Interest(want=None)
+    )
+    peer = world.node(store_of(theirs), limits=limits)
+    reader.setup = peer.setup = setup
+    end = world.connect(reader, peer).left
+    end.machine.replicate(LOGS[0], Want(first=1, last=3, payload_only=True, size_max=size_max))
+    end.drain()
+    world.settle()
+    assert LogRefused(log=LOGS[0], fault=Reason.PAYLOAD_HASH) in end.events
+    for node in (reader, peer):
+        fork = node.store.fork(LOGS[0])
+        assert fork is not None
+        assert fork.seqnum == 2
+        assert node.end.closed is None
+        assert settled(node.end)
+
+
+@pytest.mark.parametrize("setup", [Setup(), GREEDY])
+def test_an_entry_behind_others_that_were_only_notified_may_be_of_another_branch(
+    setup: Setup,
+) -> None:
+    """One that wants no entries sends 13 behind a gap; that links to another 4 than the peer's."""
+    world, sizes = World(), (5,) * 14
+    gap = [each for each in news_of(sizes) if each.entry.seqnum in (1, 2, 13, 14)]
+    notified = world.node(store_of(gap), interest=Interest(want=Want(eagerness=NOTIFY)))
+    keeper = world.node(store_of(news_of(sizes, branch=b"other", fork_at=4)[:12]), interest=KEEP)
+    notified.setup = keeper.setup = setup
+    end = world.connect(notified, keeper).right
+    world.settle()
+    assert end.closed is None
+    assert settled(end)
+    assert LogRefused(log=LOGS[0], fault=Reason.WRONG_BACKLINK) in end.events

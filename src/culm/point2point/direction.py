@@ -557,6 +557,27 @@ class Incoming(Direction):
         linked = known is None or entry.backlink in (None, known)
         return Rebuilt(entry, verify_signature(entry), linked)
 
+    def doubtful_link(self, seqnum: int) -> int:
+        """The entry to which that one links, if the peer may have another than ours; else 0."""
+        proposal, linked = self.cursor.range.proposal, lipmaa(seqnum)
+        agreed = linked < proposal.first_seqnum or linked == proposal.expected_seqnum
+        return 0 if agreed or self.tells_metadata(linked) else linked
+
+    def doubtful_entry(self) -> tuple[Entry, int] | None:
+        """An entry that does not fit what comes, and the number of the one in doubt, if there is.
+
+        Its payload comes alone, or an apology is owed for what has been rebuilt as this entry.
+        """
+        last, proposal = self.last, self.cursor.range.proposal
+        owed = last if self.apology_owed else None
+        entry = self.payload_entry() if owed is None else owed.entry
+        if entry is None or entry.seqnum == proposal.expected_seqnum:
+            return None
+        if owed is not None and owed.pieces[0].part is Part.METADATA:
+            linked = self.doubtful_link(entry.seqnum)
+            return (entry, linked) if linked else None
+        return (entry, entry.seqnum) if proposal.payload_only else None
+
     # Duties of the peer.
 
     def owes_payload(self) -> bool:

@@ -170,14 +170,16 @@ class EntriesReceived(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkSuspected(RequestEvent):
-    """A signed entry came whose backlink is not the hash that we know of the entry before it.
+    """The peer seems to have another entry `seqnum` than we, or than an entry of its links to.
 
-    So there are two entries with that earlier sequence number, and nothing that follows can be
-    verified: all that still comes for this request is discarded.  The peer is not to blame.  Cancel
-    the request, and ask for the earlier entry if you want the proof.
+    `entry` has come, signed, with another backlink; or cannot be verified with the link that we
+    know, of which neither has told the other; or its payload, which was wanted alone, is not what
+    comes.  All that still comes for this request is discarded.  The peer is not to blame.  Cancel
+    the request, and ask for entry `seqnum` if you want the proof.
     """
 
     entry: Entry
+    seqnum: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

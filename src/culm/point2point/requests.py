@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import compress
 
 from culm.arguments import check_int, check_type
-from culm.bamboo.entry import LogKey
+from culm.bamboo.entry import Entry, LogKey
 from culm.buffer import Buffer, Queue, ReceiveBuffer
 from culm.bymux import Role
 from culm.intervals import Intervals
@@ -33,6 +33,19 @@ from culm.wire.errors import Truncated
 from culm.wire.varu64 import MAX
 
 _PACKET_HEADER_SIZE_MAX = 1 + 2 * 9
+
+# Rules that data of another branch break.
+_OF_A_BRANCH = frozenset(
+    {
+        ErrorCode.APOLOGY_OWED,
+        ErrorCode.EAGERNESS_VIOLATED,
+        ErrorCode.EMPTY_PACKET,
+        ErrorCode.INVALID_DATA,
+        ErrorCode.PAYLOAD_SIZE_EXCEEDED,
+        ErrorCode.SKIP_DISPROVED,
+        ErrorCode.UNWANTED_PAYLOAD,
+    }
+)
 
 
 class ControlChannel:
@@ -417,6 +430,12 @@ class DataReceiver:
             except TooManyCandidates:
                 self._control.give_up(self._data_request(), events.GivenUp.UNTRACEABLE)
                 event = self._control.next_event()
+            except Violation as violation:
+                request = self._current
+                doubted = None if request is None else request.incoming.doubtful_entry()
+                if request is None or doubted is None or violation.code not in _OF_A_BRANCH:
+                    raise
+                event = self._suspect(request, *doubted)
             if event is not None:
                 return event
         return None
@@ -546,17 +565,21 @@ class DataReceiver:
             request.wait()
             return events.HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
         request_id, (entry, signed, linked) = request.request_id, rebuilt
-        if not signed and self._safe:
+        doubtful = entry.seqnum - 1 if signed else incoming.doubtful_link(entry.seqnum)
+        if self._safe and not (signed or doubtful):
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
         self._inbox.consume(size)
-        if not signed:
-            incoming.take_invalid_metadata(possible, entry)
-        elif linked:
+        if signed and linked:
             incoming.take_metadata(possible, entry, valid=True)
+        elif signed or self._safe:
+            return self._suspect(request, entry, doubtful)
         else:
-            request.pass_over()
-            return events.ForkSuspected(request_id=request_id, entry=entry)
+            incoming.take_invalid_metadata(possible, entry)
         return events.MetadataReceived(request_id=request_id, entry=entry, verified=signed)
+
+    def _suspect(self, request: Request, entry: Entry, seqnum: int) -> events.ForkSuspected:
+        request.pass_over()
+        return events.ForkSuspected(request_id=request.request_id, entry=entry, seqnum=seqnum)
 
     def _bring(self, request: Request, data: bytes) -> events.ConnectionEvent | None:
         """Bytes of a payload have come (none: of an empty one)."""

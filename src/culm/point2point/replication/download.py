@@ -273,8 +273,9 @@ class Download:
             case events.Apologized():
                 self._take_back()
             case events.ForkSuspected():
-                forked = event.entry.seqnum - 1
-                self._put(steps.GivenUp(self.request, Reason.WRONG_BACKLINK, forked))
+                alone = self.request.proposal.payload_only
+                fault = Reason.PAYLOAD_HASH if alone else Reason.WRONG_BACKLINK
+                self._put(steps.GivenUp(self.request, fault, event.seqnum))
             case events.HashWanted(seqnum=seqnum):
                 provide_hash = partial(self._provide_hash, seqnum)
                 self._work.ask(ReadHashes, provide_hash, log=self._log, seqnums=(seqnum,))
