@@ -31,6 +31,7 @@ from culm.point2point.replication.events import (
     PiecesNotified,
 )
 from culm.point2point.replication.log_state import LogState
+from culm.point2point.states import RequestState
 from culm.replication import Room, Turns, Writes
 
 
@@ -431,6 +432,8 @@ class Download:
     # Answers.
 
     def _provide_hash(self, seqnum: int, hashes: dict[int, bytes]) -> None:
+        if self.request.state is RequestState.ENDED:
+            return  # its log may have no place any more
         if seqnum in hashes:
             self.request.provide_hash(seqnum, hashes[seqnum])
         else:
@@ -438,6 +441,8 @@ class Download:
 
     def _provide_entry(self, seqnum: int, stored: StoredEntry | None) -> None:
         request = self.request
+        if request.state is RequestState.ENDED:
+            return
         if stored is None:
             self._put(steps.Missing(request, seqnum))
             return
