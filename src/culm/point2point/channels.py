@@ -241,22 +241,9 @@ class Output:
             packets.append(metadata)
             packets += self._packet(size, payload)
         hashes = (each[0] for each in chosen)
-        return _pieces_of(packets), dict(zip(count(due.seqnum), hashes, strict=False))
-
-
-def _pieces_of(packets: Sequence[Buffer]) -> Sequence[Buffer]:
-    """The bytes in few pieces, without a copy of large payloads."""
-    if not packets or max(map(len, packets)) < _APART_SIZE_MIN:
-        return (b"".join(packets),)
-    pieces: list[Buffer] = []
-    small: list[Buffer] = []
-    for packet in packets:
-        if len(packet) < _APART_SIZE_MIN:
-            small.append(packet)
-        else:
-            pieces += b"".join(small), packet
-            small.clear()
-    return (*pieces, b"".join(small)) if small else pieces
+        if max(map(len, packets), default=0) < _APART_SIZE_MIN:
+            packets = [b"".join(packets)]
+        return packets, dict(zip(count(due.seqnum), hashes, strict=False))
 
 
 class PayloadBody:
@@ -278,7 +265,7 @@ class PayloadBody:
         self._factor = limits.inflation_factor_max
         self._burst = self._allowance = limits.inflation_burst_max
         self._decompressor: Decompressor | None = None
-        self._size = 0  # bytes of payload
+        self.size = 0  # bytes of payload
         self._left = 0  # bytes on the wire that have not been taken
         self._unpacks = False
 
@@ -293,10 +280,6 @@ class PayloadBody:
     def can_unpack(self) -> bool:
         return self._decompressor is not None
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._size
-
     def _room(self, unread_size: int) -> int:
         """The number of bytes that may be made from `unread_size` compressed ones."""
         return max(0, self._allowance + self._factor * unread_size)
@@ -310,7 +293,7 @@ class PayloadBody:
                 if size > self._room(packed_size):
                     raise _too_much(size, packed_size)
                 self._decompressor.begin(size)
-        self.open, self._size = True, size
+        self.open, self.size = True, size
         self._left = size if packed_size is None else packed_size
         self._unpacks = packed_size is not None and self.wanted
 
@@ -395,11 +378,7 @@ class _ReadRun:
     asked: bool = False
     verdicts: list[bool] | None = None
 
-    def ask(self, verifier: RunVerifier) -> None:
-        self.asked = True
-        verifier.ask(tuple(signatures_of(self.made)), self._take)
-
-    def _take(self, verdicts: list[bool]) -> None:
+    def answer(self, verdicts: list[bool]) -> None:
         self.verdicts = verdicts
 
 
@@ -441,14 +420,13 @@ class RunReader:
         """Whether more may go with that run: its verdicts have not been asked for yet."""
         return self._run is not None and not self._run.asked
 
-    def ask(self) -> bool:
-        """Ask for verdicts on all of the run that has come; whether there was anything to ask."""
-        if self._run is None or self._run.asked or self._verifier is None:
-            return False
-        count_max = min(self._count_max, self._verifier.count_max)
-        self._run = self._read(*self._run.read_for, count_max)
-        self._run.ask(self._verifier)
-        return True
+    def ask(self) -> None:
+        """Ask for verdicts on all of the run that has come, once."""
+        run, verifier = self._run, self._verifier
+        if run is not None and verifier is not None and not run.asked:
+            self._run = run = self._read(*run.read_for, min(self._count_max, verifier.count_max))
+            run.asked = True
+            verifier.ask(tuple(signatures_of(run.made)), run.answer)
 
     def forget(self) -> None:
         self._run = None

@@ -397,12 +397,12 @@ class Connection(StreamBase[ConnectionEvent], Openable):
             raise LocalProtocolError(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
         return request
 
-    def ask_verifier(self) -> bool:
-        """Ask the `verifier` about new signatures; whether there was anything to ask.
+    def ask_verifier(self) -> None:
+        """Ask the `verifier` about new signatures, if there are any.
 
         Call it when effects are taken, so that all signatures until then go together.
         """
-        return self._receiver.ask_verifier()
+        self._receiver.ask_verifier()
 
     # Bytes.
 

@@ -108,20 +108,9 @@ class Direction:
             if place is not None
         )
 
-    # Adjustments.
-
     def demand_after(self, adjust: Adjust) -> Demand:
         """The receiver's wishes after an adjustment of its own; raises `Violation`."""
         return (self.demand or Demand()).adjusted(adjust)
-
-    def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
-        """An adjustment holds for all that is transmitted from now on.
-
-        `demand`: the receiver's wishes from then on, if it made the adjustment.
-        """
-        if demand is not None:
-            self.candidates.ask(demand)
-        self.candidates.retarget(adjust.end, adjust.upper_certpool)
 
     # Notifications.
 
@@ -194,10 +183,7 @@ class Direction:
         piece = Piece(seqnum, Part.METADATA)
         self.candidates.keep(possible)
         self.candidates.keep_piece(piece)
-        self.metadata.add(seqnum)
-        self.metadata.keep_last(_RUNS_MAX)
-        self.links[seqnum] = entry.hash()
-        self._prune_links(seqnum)
+        self._remember({seqnum: entry.hash()})
         if entry.end_of_log:
             self.end_of_log = seqnum
         self.last = None if valid else Last((piece,), entry)
@@ -235,17 +221,18 @@ class Direction:
 
     def take_run(self, hashes: dict[int, bytes]) -> None:
         """Valid entries of the run that is due, with these hashes, have been transmitted."""
+        self._remember(hashes)
+        self.entry = self.last = self.verifier = None
+        self.candidates.advance(2 * len(hashes))
+
+    def _remember(self, hashes: dict[int, bytes]) -> None:
+        """Metadata of entries that follow each other, with these hashes, has been transmitted."""
         seqnums = list(hashes)
         self.metadata.add_run(seqnums[0], seqnums[-1])
         self.metadata.keep_last(_RUNS_MAX)
         self.links.update(hashes)
-        self._prune_links(seqnums[-1])
-        self.entry = self.last = self.verifier = None
-        self.candidates.advance(2 * len(hashes))
-
-    def _prune_links(self, seqnum: int) -> None:
         if len(self.links) > _LINKS_MAX:
-            reachable = self.links.keys() & open_targets(seqnum)
+            reachable = self.links.keys() & open_targets(seqnums[-1])
             self.links = {n: self.links[n] for n in sorted(reachable)}
 
     # Payloads.
@@ -289,24 +276,28 @@ class Direction:
             raise Violation(ErrorCode.PAST_END, "payload beyond the range that was confirmed")
         return entry
 
-    def take_payload(self, data: Buffer, *, hashed: bool = True) -> tuple[bool, bool | None]:
-        """Bytes of the packet that has begun have been transmitted.
+    def hashed(self, entry: Entry, data: Buffer, *, tries: bool = False) -> PayloadVerifier | None:
+        """What is known of the payload of `entry`, which is due, with `data` as its next bytes.
+
+        ``None``: its beginning was not transmitted, and the caller has not told it.  `tries`: these
+        bytes may not be the ones.
+        """
+        verifier = PayloadVerifier(entry) if self.cursor.offset == 0 else self.verifier
+        if verifier is not None:
+            verifier = verifier.copy() if tries else verifier
+            verifier.update(data)
+        return verifier
+
+    def take_payload(self, size: int, verifier: PayloadVerifier | None) -> tuple[bool, bool | None]:
+        """`size` bytes of the packet that has begun have been transmitted.
 
         Returns whether the payload is complete, and whether it is right: ``None`` before its
-        end, and if not all of it was `hashed`.
+        end, and without a `verifier` that has seen all of it (`hashed`).
         """
-        entry = self.payload_due()
-        if hashed:
-            if self.cursor.offset == 0:
-                self.verifier = PayloadVerifier(entry)
-            if self.verifier is not None:
-                self.verifier.update(data)
-        verifier = self.verifier
-        if not self._pass_inside(entry, len(data)):
-            return False, None
-        self.verifier = None
-        if not hashed or verifier is None:
-            return True, None
+        finished = self._pass_inside(self.payload_due(), size)
+        self.verifier = None if finished else verifier
+        if not finished or verifier is None:
+            return finished, None
         right = verifier.fault() is None
         self.apology_owed = not right
         if right:
@@ -411,8 +402,6 @@ class Direction:
         return None if piece is None else self._known_entry(piece.seqnum, given)
 
     def _known_entry(self, seqnum: int, given: Entry | None = None) -> Entry | None:
-        if given is None and self.entry is not None and self.entry.seqnum == seqnum:
-            return self.entry  # the most frequent answer
         for entry in (given, self.entry, self.other.entry):
             if entry is not None and entry.seqnum == seqnum:
                 return entry
@@ -426,17 +415,6 @@ class Direction:
         if self.apology_owed:
             raise Violation(ErrorCode.APOLOGY_OWED)
         return self.candidates.allowing(check, count)
-
-
-class Rebuilt(NamedTuple):
-    """An entry, and whether its author has signed it.
-
-    linked: its links are those that the request knows.
-    """
-
-    entry: Entry
-    signed: bool
-    linked: bool
 
 
 class HashMissing(Exception):
@@ -453,9 +431,10 @@ class Outgoing(Direction):
     __slots__ = ()
 
     def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
+        """An adjustment holds for all that we send from now on; see `Candidates.adjust`."""
         before = self.cursor
         self._remember_place()
-        super().adjust(adjust, demand)
+        self.candidates.adjust(adjust, demand)
         if self.cursor.piece != before.piece and before.offset > before.start_of(before.piece):
             self.last = self.verifier = None  # something followed it
 
@@ -472,14 +451,6 @@ class Incoming(Direction):
     """The direction in which the peer sends."""
 
     __slots__ = ()
-
-    def may_adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
-        """An adjustment holds for data that comes from now on, or later; `demand`: see `adjust`."""
-        if demand is not None:
-            self.candidates.may_be_asked(demand)
-        self.candidates.may_be_retargeted(
-            adjust.end, adjust.upper_certpool, by_sender=demand is None
-        )
 
     # Knowledge and wishes of the caller.
 
@@ -499,51 +470,50 @@ class Incoming(Direction):
 
     # Entries rebuilt from metadata packets.
 
-    def rebuild(self, possible: Possible, metadata: Metadata, *, family: HashFamily) -> Rebuilt:
+    def rebuild(
+        self, possible: Possible, metadata: Metadata, *, family: HashFamily
+    ) -> tuple[Entry, bool]:
         """Of the entries that may be due, rebuild the one for which it works.
 
-        There is more than one candidate only after an adjustment of the range.  Raises
-        `HashMissing`, or `Violation` if the sender should (not) have sent the backlink.
+        Also returns whether its author has signed it.  There is more than one candidate only after
+        an adjustment of the range.  Raises `HashMissing`, or `Violation` if the sender should (not)
+        have sent the backlink.
         """
-        found: Rebuilt | None = None
+        found: Entry | None = None
         errors: list[Exception] = []
         candidates = (cursor.piece.seqnum for cursor in possible.cursors if cursor.piece)
         for seqnum in dict.fromkeys(candidates):
             try:
-                rebuilt = self._rebuild(seqnum, metadata, family=family)
+                entry = self._rebuild(seqnum, metadata, family=family)
             except (HashMissing, Violation) as error:
                 errors.append(error)
             else:
-                if rebuilt.signed:
-                    return rebuilt
-                found = found or rebuilt
+                if verify_signature(entry):
+                    return entry, True
+                found = found or entry
         missing = next((error for error in errors if isinstance(error, HashMissing)), None)
         if missing is not None or found is None:
             raise missing or errors[0]
-        return found
+        return found, False
 
-    def _rebuild(self, seqnum: int, metadata: Metadata, *, family: HashFamily) -> Rebuilt:
-        log, before = self.cursor.range.proposal.log, seqnum - 1
-        known = self.link(before)
-        backlink, lipmaalink = known, None
-        if has_lipmaalink(seqnum):
-            if metadata.backlink is not None:
-                # We may have transmitted the entry before while this packet was on its way, but
-                # the sender knows its own transmissions.
-                if before in self.metadata:
-                    why = f"metadata {before} was sent before"
-                    raise Violation(ErrorCode.BACKLINK_REDUNDANT, why)
-                backlink = metadata.backlink
-            elif not self.tells_metadata(before):
+    def _rebuild(self, seqnum: int, metadata: Metadata, *, family: HashFamily) -> Entry:
+        log, before, both_links = self.cursor.range.proposal.log, seqnum - 1, has_lipmaalink(seqnum)
+        backlink, lipmaalink = metadata.backlink, None
+        # We may have transmitted the entry before while this packet was on its way, but the sender
+        # knows its own transmissions.
+        if backlink is not None and (before in self.metadata or not both_links):
+            why = (
+                f"metadata {before} was sent before"
+                if both_links
+                else f"entry {seqnum} has one link"
+            )
+            raise Violation(ErrorCode.BACKLINK_REDUNDANT, why)
+        if backlink is None:
+            if both_links and not self.tells_metadata(before):
                 raise Violation(ErrorCode.BACKLINK_MISSING, f"of entry {seqnum}")
-        elif metadata.backlink is not None:
-            raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"entry {seqnum} has one link")
-        if seqnum > 1 and backlink is None:
-            raise HashMissing(before)
-        if has_lipmaalink(seqnum):
-            lipmaalink = self.link(lipmaa(seqnum))
-            if lipmaalink is None:
-                raise HashMissing(lipmaa(seqnum))
+            backlink = self._needed(before) if seqnum > 1 else None
+        if both_links:
+            lipmaalink = self._needed(lipmaa(seqnum))
         encoded = (
             b"\1" if metadata.end_of_log else b"\0",
             log.author,
@@ -553,9 +523,13 @@ class Incoming(Direction):
             backlink or b"",
             metadata.tail,
         )
-        entry = decode(b"".join(encoded), family=family)
-        linked = known is None or entry.backlink in (None, known)
-        return Rebuilt(entry, verify_signature(entry), linked)
+        return decode(b"".join(encoded), family=family)
+
+    def _needed(self, seqnum: int) -> bytes:
+        link = self.link(seqnum)
+        if link is None:
+            raise HashMissing(seqnum)
+        return link
 
     def doubtful_link(self, seqnum: int) -> int:
         """The entry to which that one links, if the peer may have another than ours; else 0."""
@@ -577,8 +551,6 @@ class Incoming(Direction):
             linked = self.doubtful_link(entry.seqnum)
             return (entry, linked) if linked else None
         return (entry, entry.seqnum) if proposal.payload_only else None
-
-    # Duties of the peer.
 
     def owes_payload(self) -> bool:
         """Whether the peer has begun an entry and owes its payload.

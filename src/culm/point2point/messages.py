@@ -274,6 +274,12 @@ class Proposal:
         if (lower == 1 and hash is not None) or (lower != 1 and not well_formed):
             raise Violation(ErrorCode.BAD_HASH, "of the expected start")
 
+    def overlaps(self, other: Proposal) -> bool:
+        """Whether their ranges have an entry in common, certificate pools apart."""
+        return (self.end is None or other.start <= self.end) and (
+            other.end is None or self.start <= other.end
+        )
+
     @property
     def first_seqnum(self) -> int:
         """The first entry that is transmitted in any part."""

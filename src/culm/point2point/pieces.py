@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from culm.bamboo.links import SEQNUM_MAX, lower_pool, shortest_path, upper_pool
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.messages import Demand, Proposal
+from culm.point2point.messages import Adjust, Demand, Proposal
 
 _WHOLE = 1 << 64  # more than any offset
 
@@ -217,9 +217,6 @@ class Cursor:
         self.piece = self.range.piece(index)
         self.offset = self.start_of(self.piece)
 
-    def move_inside(self, size: int) -> None:
-        self.offset += size
-
     def start_of(self, piece: Piece | None) -> int:
         """The offset in the payload at which the range lets `piece` begin."""
         proposal = self.range.proposal
@@ -295,23 +292,29 @@ class Candidates:
 
     # Adjustments.
 
-    def retarget(self, end: int | None, upper_certpool: int | None) -> None:
-        """From now on a smaller range applies to the sender."""
+    def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
+        """From now on a smaller range applies to the sender, and `demand`: see `may_adjust`."""
+        end, upper_certpool = adjust.end, adjust.upper_certpool
+        if demand is not None:
+            self.possible = Possible(self.possible.cursors, (demand,))
         smaller = {bounds: bounds.tightened(end, upper_certpool) for bounds in self.ranges}
         self._adjusted = [bounds.tightened(end, upper_certpool) for bounds in self._adjusted]
         ranges = {bounds: self._range(bounds) for bounds in dict.fromkeys(smaller.values())}
         self._place(cursor.retargeted(ranges[smaller[cursor.range.bounds]]) for cursor in self)
         self._go_on_in(ranges)
 
-    def may_be_retargeted(
-        self, end: int | None, upper_certpool: int | None, *, by_sender: bool
-    ) -> None:
+    def may_adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
         """A smaller range applies to the sender, now or later.
 
-        Adjustments by the same endpoint take effect in order.
+        Adjustments by the same endpoint take effect in order.  `demand`: the receiver's wishes
+        after it, if the receiver made it.
         """
-        adjusted = self._adjusted
-        bounds = adjusted[by_sender] = adjusted[by_sender].tightened(end, upper_certpool)
+        cursors, demands = self.possible
+        if demand is not None and demand != demands[-1]:
+            self.possible = Possible(cursors, (*demands, demand))
+        adjusted, by_sender = self._adjusted, demand is None
+        tightened = adjusted[by_sender].tightened(adjust.end, adjust.upper_certpool)
+        bounds = adjusted[by_sender] = tightened
         smaller = {bounds: None}  # where it is smaller than all that may hold
         if not bounds.is_within(adjusted[not by_sender]):
             smaller = dict.fromkeys(each.tightened(*bounds) for each in self.ranges)
@@ -320,14 +323,6 @@ class Candidates:
             self.ranges.update(new)
             self._shared = min(self._shared, *map(self.first.range.shared_with, new.values()))
             self._place(self._apart(1))
-
-    def ask(self, demand: Demand) -> None:
-        self.possible = Possible(self.possible.cursors, (demand,))
-
-    def may_be_asked(self, demand: Demand) -> None:
-        cursors, demands = self.possible
-        if demands[-1] != demand:
-            self.possible = Possible(cursors, (*demands, demand))
 
     # Moves of the sender.
 
@@ -378,7 +373,7 @@ class Candidates:
 
     def advance_inside(self, size: int) -> None:
         for cursor in self.possible.cursors:
-            cursor.move_inside(size)
+            cursor.offset += size
         self._settle()
 
     def go_back_to(self, pieces: tuple[Piece, ...]) -> None:
