@@ -9,7 +9,7 @@ the log, ...) is sent and received piece by piece; a run means the same as its p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, count
 from typing import Any, NamedTuple
 
@@ -51,42 +51,34 @@ _RAW = bytes([PacketType.RAW])
 _COMPRESSED = bytes([PacketType.COMPRESSED])
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Output:
     """The way out that all requests of a connection share; bytes may wait in the streams.
 
     trusts_caller: all that is sent has been verified.
     """
 
-    def __init__(
-        self,
-        *,
-        control: Stream,
-        data: Stream,
-        family: HashFamily,
-        limits: Limits,
-        trusts_caller: bool,
-    ) -> None:
-        self.family = family
-        self.limits = limits
-        self.trusts_caller = trusts_caller
-        self.session: Negotiated | None = None
-        self.is_safe = True  # only verified data may be sent
-        self.over = False
-        """It is too late for any verb: we say goodbye, or the connection has ended."""
-        self.refuses = False
-        self.queued_total = 0
-        """Bytes ever put on the data channel."""
-        self._control = control
-        self._data = data
-        self._outbox = Outbox()
-        self._current: int | None = None  # the request that data is for
-        self._only_switch = False  # the current request was cancelled
-        # Where cancellation markers are that may not have left; adjacent ones are joined.
-        self._markers: Queue[tuple[int, int]] = Queue()
-        self._markers_size = 0
-        self._compressor: Compressor | None = None
-        self._raw_run = 0
-        self._raw_left = 0
+    control: Stream
+    data: Stream
+    family: HashFamily
+    limits: Limits
+    trusts_caller: bool
+    session: Negotiated | None = None
+    is_safe: bool = True  # only verified data may be sent
+    over: bool = False
+    """It is too late for any verb: we say goodbye, or the connection has ended."""
+    refuses: bool = False
+    queued_total: int = 0
+    """Bytes ever put on the data channel."""
+    _outbox: Outbox = field(default_factory=Outbox)
+    _current: int | None = None  # the request that data is for
+    _only_switch: bool = False  # the current request was cancelled
+    # Where cancellation markers are that may not have left; adjacent ones are joined.
+    _markers: Queue[tuple[int, int]] = field(default_factory=Queue[tuple[int, int]])
+    _markers_size: int = 0
+    _compressor: Compressor | None = None
+    _raw_run: int = 0
+    _raw_left: int = 0
 
     def establish(self, session: Negotiated) -> None:
         self.session, self.is_safe = session, session.send_mode is Mode.SAFE
@@ -107,14 +99,14 @@ class Output:
 
     def say(self, message: bytes) -> None:
         if not self.over:
-            self._control.send_data(message)
+            self.control.send_data(message)
 
     # Waiting bytes.
 
     @property
     def unsent_size(self) -> int:
         """Bytes of data that have not left, or wait for the peer's credit."""
-        return self._outbox.size + self._data.unsent_size
+        return self._outbox.size + self.data.unsent_size
 
     @property
     def flushed_total(self) -> int:
@@ -140,7 +132,7 @@ class Output:
     def feed(self, size_max: int | None) -> None:
         """Let about `size_max` bytes into the stream, where only control data overtakes them."""
         for piece in () if self.over else self._outbox.take_pieces(size_max):
-            self._data.send_data(piece)
+            self.data.send_data(piece)
         if self._markers:
             self._forget_markers()
 
@@ -382,6 +374,7 @@ class _ReadRun:
         self.verdicts = verdicts
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class RunReader:
     """Takes runs from the `inbox` of the data channel.
 
@@ -391,24 +384,14 @@ class RunReader:
     it has been unpacked already.
     """
 
-    __slots__ = ("_body", "_count_max", "_family", "_inbox", "_run", "_verifier", "fault")
-
-    def __init__(
-        self,
-        inbox: ReceiveBuffer,
-        body: PayloadBody,
-        *,
-        family: HashFamily,
-        verifier: RunVerifier | None,
-    ) -> None:
-        self.fault: tuple[Violation, int] | None = None
-        """The fault in the entry after the last run, and the size of that in bytes."""
-        self._count_max = _COUNT_MIN  # how many entries are read at a time
-        self._inbox = inbox
-        self._body = body
-        self._family = family
-        self._verifier = verifier
-        self._run: _ReadRun | None = None  # whose signatures others verify
+    inbox: ReceiveBuffer
+    body: PayloadBody
+    family: HashFamily
+    verifier: RunVerifier | None
+    fault: tuple[Violation, int] | None = None
+    """The fault in the entry after the last run, and the size of that in bytes."""
+    _count_max: int = _COUNT_MIN  # how many entries are read at a time
+    _run: _ReadRun | None = None  # whose signatures others verify
 
     @property
     def waits(self) -> bool:
@@ -422,7 +405,7 @@ class RunReader:
 
     def ask(self) -> None:
         """Ask for verdicts on all of the run that has come, once."""
-        run, verifier = self._run, self._verifier
+        run, verifier = self._run, self.verifier
         if run is not None and verifier is not None and not run.asked:
             self._run = run = self._read(*run.read_for, min(self._count_max, verifier.count_max))
             run.asked = True
@@ -437,9 +420,9 @@ class RunReader:
             return
         (violation, size), self.fault = self.fault, None
         history_is_good = violation.code is ErrorCode.INVALID_DATA
-        if not discarding or (self._body.wanted and not history_is_good):
+        if not discarding or (self.body.wanted and not history_is_good):
             raise violation
-        self._inbox.consume(size)
+        self.inbox.consume(size)
 
     def take(self, log: LogKey, incoming: Incoming) -> tuple[NewEntry, ...]:
         """Take the received entries of a run, verified.
@@ -453,9 +436,9 @@ class RunReader:
         links = {**incoming.other.links, **incoming.links}
         if run is None or run.read_for != (log, due, links):
             # Where others verify, all that has come by then is read when they are asked.
-            count_max = self._count_max if self._verifier is None else 1
+            count_max = self._count_max if self.verifier is None else 1
             run = self._read(log, due, links, count_max)
-        if run.verdicts is None and self._verifier is not None and run.made:
+        if run.verdicts is None and self.verifier is not None and run.made:
             self._run = run
             return ()
         records = run.records
@@ -468,7 +451,7 @@ class RunReader:
         if violation is not None:
             self.fault = violation, records[len(entries)][-1] - end
         if entries:
-            self._inbox.consume(end)
+            self.inbox.consume(end)
             incoming.take_run({read[0]: read[7] for read in records[: len(entries)]})
         return tuple(entries)
 
@@ -477,23 +460,23 @@ class RunReader:
     ) -> _ReadRun:
         author, log_id = log
         records = kernel.read(
-            self._inbox.peek(_RUN_SIZE_MAX),
+            self.inbox.peek(_RUN_SIZE_MAX),
             author + varu64.encode(log_id),
             due.seqnum,
             min(due.count_max, count_max),
             due.size_min,
-            min(due.size_max, self._body.piece_size_max),
+            min(due.size_max, self.body.piece_size_max),
             links,
-            self._family.prefix,
-            self._family.encoded_size,
-            self._family.hash,
+            self.family.prefix,
+            self.family.encoded_size,
+            self.family.hash,
         )
         # Records beyond the size of one run are left for the next: none is verified twice.
         sizes = accumulate((read[3] for read in records), initial=0)
         taken = [
             read for read, before in zip(records, sizes, strict=False) if before <= _RUN_SIZE_MAX
         ]
-        made = [assemble(self._family, log, False, *read[:8]) for read in taken]
+        made = [assemble(self.family, log, False, *read[:8]) for read in taken]
         return _ReadRun((log, due, links), records, made)
 
     def _verified(self, run: _ReadRun) -> tuple[list[NewEntry], Violation | None]:
@@ -501,7 +484,7 @@ class RunReader:
 
         Also returns the fault, if it is in a payload that has been unpacked.
         """
-        family = self._family
+        family = self.family
         entries: list[NewEntry] = []
         verdicts = signatures_are_valid(run.made) if run.verdicts is None else run.verdicts
         for entry, signed, read in zip(run.made, verdicts, run.records, strict=False):
@@ -509,10 +492,10 @@ class RunReader:
             if not signed:
                 break
             if compressed:
-                if not self._body.can_unpack:
+                if not self.body.can_unpack:
                     break
                 try:
-                    payload = self._body.unpack(payload, entry.payload_size)
+                    payload = self.body.unpack(payload, entry.payload_size)
                 except Violation as violation:
                     return entries, violation
             if family.hash(payload) != entry.payload_hash:

@@ -92,7 +92,7 @@ class Direction:
         return demands[-1] if demands else None
 
     def face(self, other: Direction) -> None:
-        self.other = other
+        self.other, other.other = other, self
 
     def ahead_of(self, cursor: Cursor) -> int:
         """The number of pieces after `cursor` that the sender has passed under any possibility."""
@@ -136,7 +136,7 @@ class Direction:
         piece = cursor.range.piece(cursor.index + count - 1)
         if fresh > 1 or piece is None or piece.part is Part.METADATA:
             return False
-        entry = self._known_entry(piece.seqnum)
+        entry = self.known_entry(piece.seqnum)
         return entry is None or not demand.eagerness.wants_payload(entry.payload_size)
 
     def skip(self, reason: SkipReason) -> Piece:
@@ -144,7 +144,7 @@ class Direction:
 
         def check(cursor: Cursor, demand: Demand) -> None:
             seqnum = cursor.check_due(Part.PAYLOAD)
-            entry = self._known_entry(seqnum)
+            entry = self.known_entry(seqnum)
             if reason is SkipReason.UNAVAILABLE:
                 if not demand.skipping_allowed:
                     raise Violation(ErrorCode.PAYLOAD_MANDATORY, f"payload {seqnum} is unavailable")
@@ -254,7 +254,7 @@ class Direction:
     def _check_payload_size(self, cursor: Cursor, size: int, given: Entry | None) -> int:
         seqnum = cursor.check_due(Part.PAYLOAD)
         told = self.payload_told(cursor)
-        entry = None if told is None else self._known_entry(told, given)
+        entry = None if told is None else self.known_entry(told, given)
         if entry is None:
             raise Violation(ErrorCode.UNKNOWN_PAYLOAD_SIZE, f"of entry {seqnum}")
         if size > entry.payload_size - cursor.offset:
@@ -264,7 +264,8 @@ class Direction:
 
     def begin_payload(self, possible: Possible, given: Entry | None = None) -> None:
         self.candidates.keep(possible)
-        self.entry = self.payload_entry(given)  # which the other direction may forget
+        # The other direction may forget it.
+        self.entry = self.known_entry(possible.piece.seqnum, given)
 
     def payload_due(self) -> Entry:
         """The entry whose payload the packet that has begun goes on with.
@@ -294,27 +295,23 @@ class Direction:
         Returns whether the payload is complete, and whether it is right: ``None`` before its
         end, and without a `verifier` that has seen all of it (`hashed`).
         """
-        finished = self._pass_inside(self.payload_due(), size)
-        self.verifier = None if finished else verifier
-        if not finished or verifier is None:
-            return finished, None
+        entry = self.payload_due()
+        piece = Piece(entry.seqnum, Part.PAYLOAD)
+        self.candidates.keep_piece(piece)
+        if self.cursor.offset + size < entry.payload_size:
+            self.candidates.advance_inside(size)
+            self.verifier = verifier
+            return False, None
+        self.last, self.verifier = Last((piece,), entry), None
+        self.candidates.advance(1)
+        self._forget_entry()
+        if verifier is None:
+            return True, None
         right = verifier.fault() is None
         self.apology_owed = not right
         if right:
             self.last = None
         return True, right
-
-    def _pass_inside(self, entry: Entry, size: int) -> bool:
-        """Pass `size` bytes of its payload; returns whether they are the last ones."""
-        piece = Piece(entry.seqnum, Part.PAYLOAD)
-        self.candidates.keep_piece(piece)
-        if self.candidates.first.offset + size < entry.payload_size:
-            self.candidates.advance_inside(size)
-            return False
-        self.last = Last((piece,), entry)
-        self.candidates.advance(1)
-        self._forget_entry()
-        return True
 
     def jump(self, size: int, given: Entry | None = None) -> tuple[int, int, bool]:
         """Pass over `size` bytes of the payload that is due, to catch up.
@@ -332,8 +329,7 @@ class Direction:
 
         self.begin_payload(self._allowing(check), given)
         entry, offset = self.payload_due(), self.cursor.offset + size
-        finished = self._pass_inside(entry, size)
-        self.verifier = None
+        finished, _ = self.take_payload(size, None)
         if finished:
             self.last = None
         return entry.seqnum, offset, finished
@@ -396,12 +392,8 @@ class Direction:
         had = proposal.payload_only or begins_here
         return seqnum if had or self.tells_metadata(seqnum) else None
 
-    def payload_entry(self, given: Entry | None = None) -> Entry | None:
-        """The entry whose payload is due, where it is known."""
-        piece = self.cursor.piece
-        return None if piece is None else self._known_entry(piece.seqnum, given)
-
-    def _known_entry(self, seqnum: int, given: Entry | None = None) -> Entry | None:
+    def known_entry(self, seqnum: int, given: Entry | None = None) -> Entry | None:
+        """The entry with that number, if its payload is due in a direction, or the caller's."""
         for entry in (given, self.entry, self.other.entry):
             if entry is not None and entry.seqnum == seqnum:
                 return entry
@@ -457,7 +449,7 @@ class Incoming(Direction):
     def unknown_payload(self) -> int | None:
         """The entry whose payload is due, if it is one, and to be had from the caller."""
         due = [told for each in self.candidates if (told := self.payload_told(each)) is not None]
-        known = self.apology_owed or any(map(self._known_entry, due))
+        known = self.apology_owed or any(map(self.known_entry, due))
         return None if known or not due else due[0]
 
     def know_entry(self, entry: Entry) -> None:
@@ -542,9 +534,10 @@ class Incoming(Direction):
 
         Its payload comes alone, or an apology is owed for what has been rebuilt as this entry.
         """
-        last, proposal = self.last, self.cursor.range.proposal
-        owed = last if self.apology_owed else None
-        entry = self.payload_entry() if owed is None else owed.entry
+        piece, proposal = self.cursor.piece, self.cursor.range.proposal
+        owed = self.last if self.apology_owed else None
+        due = None if piece is None else self.known_entry(piece.seqnum)
+        entry = due if owed is None else owed.entry
         if entry is None or entry.seqnum == proposal.expected_seqnum:
             return None
         if owed is not None and owed.pieces[0].part is Part.METADATA:

@@ -69,13 +69,11 @@ def check_knowledge(
     family: HashFamily,
 ) -> None:
     """Raise `TypeError` or `ValueError` unless these are hashes of entries and a verifier."""
-    if links is not None:
-        check_type("links", links, Mapping)
-        for seqnum, hash in links.items():
-            check_int("seqnum", seqnum, 1)
-            family.check("hash", hash)
-    if verifier is not None:
-        check_type("verifier", verifier, PayloadVerifier)
+    check_type("links", links, Mapping, type(None))
+    for seqnum, hash in (links or {}).items():
+        check_int("seqnum", seqnum, 1)
+        family.check("hash", hash)
+    check_type("verifier", verifier, PayloadVerifier, type(None))
 
 
 class Intake(Enum):
@@ -119,7 +117,6 @@ class Request(Openable):
         self.incoming = Incoming(Candidates(range_, of_us))
         self.outgoing = Outgoing(Candidates(range_, of_peer))
         self.incoming.face(self.outgoing)
-        self.outgoing.face(self.incoming)
         if proposal.expected_hash is not None:
             self.outgoing.links[proposal.expected_seqnum] = proposal.expected_hash
 
@@ -374,18 +371,18 @@ class Request(Openable):
         """
         self.move(Input.SEND)
         outgoing, output, view = self.outgoing, self._output, memoryview(data).cast("B")
-        given = self._given(entry)
-        possible = outgoing.check_payload(len(view), given)
+        self._check_given(entry)
+        possible = outgoing.check_payload(len(view), entry)
         verifier: PayloadVerifier | None = None
         if output.checks or not output.is_safe:
-            due = outgoing.payload_entry(given)
+            due = outgoing.known_entry(possible.piece.seqnum, entry)
             assert due is not None
             verifier = outgoing.hashed(due, view, tries=True)
             ends = outgoing.cursor.offset + len(view) == due.payload_size
             if output.is_safe and ends and verifier and verifier.fault() is not None:
                 raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {due.seqnum}")
         self._put(*output.packets(view, compress=compress))
-        outgoing.begin_payload(possible, given)
+        outgoing.begin_payload(possible, entry)
         return outgoing.take_payload(len(view), verifier)[0]
 
     @local
@@ -428,7 +425,8 @@ class Request(Openable):
         """Pass over `size` bytes of the payload that is due, which the peer has sent."""
         check_int("size", size)
         self.move(Input.SEND)
-        self.outgoing.jump(size, self._given(entry))
+        self._check_given(entry)
+        self.outgoing.jump(size, entry)
         self._put(b"\x07" + varu64.encode(size))
 
     @local
@@ -460,15 +458,12 @@ class Request(Openable):
             why = f"{part} of entry {entry.seqnum} although {piece.seqnum} is due"
             raise Violation(ErrorCode.PIECE_OUT_OF_TURN, why)
 
-    def _given(self, entry: Entry | None) -> Entry | None:
-        if entry is None:
-            return None
-        self._check_entry(entry)
+    def _check_given(self, entry: Entry | None) -> None:
         piece = self.outgoing.cursor.piece
-        if piece is None or piece.part is Part.METADATA:
-            return None
-        self._check_due(entry, piece)
-        return entry
+        if entry is not None:
+            self._check_entry(entry)
+            if piece is not None and piece.part is Part.PAYLOAD:
+                self._check_due(entry, piece)
 
     def _backlink_to_send(self, entry: Entry) -> bytes:
         """The backlink, unless there is none to send because the peer can tell it."""

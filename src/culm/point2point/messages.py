@@ -175,8 +175,7 @@ class Proposal:
         check_type("eagerness", self.eagerness, Eagerness)
         check_fields(self, "start", "size_min", "size_max")
         check_fields(self, "lower_certpool", "end", "upper_certpool", "start_offset", optional=True)
-        if self.expected_hash is not None:
-            check_type("expected_hash", self.expected_hash, bytes)
+        check_type("expected_hash", self.expected_hash, bytes, type(None))
 
     @classmethod
     def of_range(
@@ -334,8 +333,7 @@ class Adjust:
     size_max: int | None = None
 
     def __post_init__(self) -> None:
-        if self.eagerness is not None:
-            check_type("eagerness", self.eagerness, Eagerness)
+        check_type("eagerness", self.eagerness, Eagerness, type(None))
         check_fields(self, "end", "upper_certpool", "size_min", "size_max", optional=True)
 
 
@@ -356,10 +354,8 @@ class Cancel:
     def __post_init__(self) -> None:
         check_type("reason", self.reason, CancelReason)
         check_fields(self, "seqnum", optional=True)
-        if self.entry is not None:
-            check_type("entry", self.entry, Entry)
-        if self.proof is not None:
-            check_type("proof", self.proof, ForkProof)
+        check_type("entry", self.entry, Entry, type(None))
+        check_type("proof", self.proof, ForkProof, type(None))
 
     def check(self, proposal: Proposal) -> None:
         """Raise `Violation` unless it proves its claim about the range that was proposed."""

@@ -13,6 +13,7 @@ from culm.point2point import events, messages
 from culm.point2point.channels import Output, PayloadBody, RunReader, RunVerifier
 from culm.point2point.codec import (
     NUMBERS,
+    Metadata,
     PacketType,
     decode_control,
     decode_metadata,
@@ -318,7 +319,9 @@ class DataReceiver:
         self._received_size = self._switches_size = 0
         self._body = PayloadBody(self._inbox, limits=output.limits)
         self._in_runs = in_runs
-        self._runs = RunReader(self._inbox, self._body, family=output.family, verifier=verifier)
+        self._runs = RunReader(
+            inbox=self._inbox, body=self._body, family=output.family, verifier=verifier
+        )
 
     def establish(self, session: Negotiated) -> None:
         self._safe = session.receive_mode is Mode.SAFE
@@ -428,21 +431,24 @@ class DataReceiver:
         return None
 
     def _take_packet(self) -> events.ConnectionEvent | None:
-        first = self._inbox[0]
-        if first >= PacketType.METADATA:
-            return self._take_metadata(first)
-        count = NUMBERS.get(first)
-        if count is None:
-            raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
-        numbers, end = varu64.decode_many(self._inbox.peek(_PACKET_HEADER_SIZE_MAX), 1, count)
+        first, family = self._inbox[0], self._output.family
         event: events.ConnectionEvent | None = None
-        if first == PacketType.SWITCH:
-            self._switch(*numbers)
-            self._switches_size += end
-        elif first == PacketType.CANCELLED:
-            event = self._take_marker(*numbers)
+        if first in (PacketType.METADATA, PacketType.METADATA_END_OF_LOG):
+            packet = self._inbox.peek(metadata_size_max(family))
+            metadata, end = decode_metadata(packet, family=family)
+            event = self._take_metadata(metadata)
+        elif first not in NUMBERS:
+            raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
         else:
-            event = self._take_for_current(first, *numbers)
+            packet = self._inbox.peek(_PACKET_HEADER_SIZE_MAX)
+            numbers, end = varu64.decode_many(packet, 1, NUMBERS[first])
+            if first == PacketType.SWITCH:
+                self._switch(*numbers)
+                self._switches_size += end
+            elif first == PacketType.CANCELLED:
+                event = self._take_marker(*numbers)
+            else:
+                event = self._take_for_current(first, *numbers)
         if not self.waiting:
             self._inbox.consume(end)
         return event
@@ -516,16 +522,10 @@ class DataReceiver:
                 seqnum, _ = incoming.skip(reason)
                 return events.PayloadSkipped(request_id=request_id, seqnum=seqnum, reason=reason)
 
-    def _take_metadata(self, first: int) -> events.ConnectionEvent | None:
-        if first > PacketType.METADATA_END_OF_LOG:
-            raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
-        metadata, size = decode_metadata(
-            self._inbox.peek(metadata_size_max(self._output.family)), family=self._output.family
-        )
+    def _take_metadata(self, metadata: Metadata) -> events.ConnectionEvent | None:
         request = self._data_request()
         incoming = request.incoming
         if request.discarding:
-            self._inbox.consume(size)
             return None
         possible = incoming.check_metadata()
         try:
@@ -537,7 +537,6 @@ class DataReceiver:
         doubtful = entry.seqnum - 1 if signed else incoming.doubtful_link(entry.seqnum)
         if self._safe and not (signed or doubtful):
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
-        self._inbox.consume(size)
         if signed and incoming.link(entry.seqnum - 1) in (None, entry.backlink):
             incoming.take_metadata(possible, entry, valid=True)
         elif signed or self._safe:
