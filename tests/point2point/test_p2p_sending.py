@@ -495,6 +495,7 @@ def test_of_entries_that_were_sent_now_and_then_only_the_last_are_remembered(
     range_ = PieceRange(proposal())
     sent, received = (Direction(Candidates(range_, Demand())) for _ in range(2))
     sent.face(received)
+    received.face(sent)
     received.candidates.advance(range_.count)  # so that any piece may be passed over
     sent.notify(2)
     for seqnum in range(2, 3001, 2):

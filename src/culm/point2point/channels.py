@@ -9,7 +9,7 @@ the log, ...) is sent and received piece by piece; a run means the same as its p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 from typing import Any, NamedTuple
 
@@ -407,8 +407,8 @@ class RunReader:
         """Ask for verdicts on all of the run that has come, once."""
         run, verifier = self._run, self.verifier
         if run is not None and verifier is not None and not run.asked:
-            self._run = run = self._read(*run.read_for, min(self._count_max, verifier.count_max))
-            run.asked = True
+            count_max = min(self._count_max, verifier.count_max)
+            self._run = run = replace(self._read(*run.read_for, count_max), asked=True)
             verifier.ask(tuple(signatures_of(run.made)), run.answer)
 
     def forget(self) -> None:

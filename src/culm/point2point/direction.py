@@ -92,7 +92,7 @@ class Direction:
         return demands[-1] if demands else None
 
     def face(self, other: Direction) -> None:
-        self.other, other.other = other, self
+        self.other = other
 
     def ahead_of(self, cursor: Cursor) -> int:
         """The number of pieces after `cursor` that the sender has passed under any possibility."""

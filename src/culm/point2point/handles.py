@@ -117,6 +117,7 @@ class Request(Openable):
         self.incoming = Incoming(Candidates(range_, of_us))
         self.outgoing = Outgoing(Candidates(range_, of_peer))
         self.incoming.face(self.outgoing)
+        self.outgoing.face(self.incoming)
         if proposal.expected_hash is not None:
             self.outgoing.links[proposal.expected_seqnum] = proposal.expected_hash
 

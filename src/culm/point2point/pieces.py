@@ -217,6 +217,9 @@ class Cursor:
         self.piece = self.range.piece(index)
         self.offset = self.start_of(self.piece)
 
+    def move_inside(self, size: int) -> None:
+        self.offset += size
+
     def start_of(self, piece: Piece | None) -> int:
         """The offset in the payload at which the range lets `piece` begin."""
         proposal = self.range.proposal
@@ -318,11 +321,9 @@ class Candidates:
         smaller = {bounds: None}  # where it is smaller than all that may hold
         if not bounds.is_within(adjusted[not by_sender]):
             smaller = dict.fromkeys(each.tightened(*bounds) for each in self.ranges)
-        new = {each: self._range(each) for each in smaller if each not in self.ranges}
-        if new:
-            self.ranges.update(new)
-            self._shared = min(self._shared, *map(self.first.range.shared_with, new.values()))
-            self._place(self._apart(1))
+        ranges = {each: self._range(each) for each in (*self.ranges, *smaller)}
+        if len(ranges) > len(self.ranges):
+            self._go_on_in(ranges)
 
     # Moves of the sender.
 
@@ -331,13 +332,12 @@ class Candidates:
 
         Changes nothing.  Raises the first `Violation` if none allows it.
         """
-        possible = self.possible
-        cursors, demands = possible
+        cursors, demands = self.possible
         if count > 1 and self._are_together(1):
             cursors = self._apart(count)
         if len(demands) == len(cursors) == 1:  # nearly always
             check(cursors[0], demands[0])
-            return Possible(cursors, demands) if cursors is not possible.cursors else possible
+            return Possible(cursors, demands)
         kept: list[Cursor] = []
         oldest = len(demands) - 1  # demands before this one are ruled out
         violation: Violation | None = None
@@ -373,7 +373,7 @@ class Candidates:
 
     def advance_inside(self, size: int) -> None:
         for cursor in self.possible.cursors:
-            cursor.offset += size
+            cursor.move_inside(size)
         self._settle()
 
     def go_back_to(self, pieces: tuple[Piece, ...]) -> None:
