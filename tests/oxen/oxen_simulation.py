@@ -133,6 +133,9 @@ fail, with those behind it that are no smaller, and then perhaps the next one.""
 WIDTHS = [250, 300]
 PADDING = 900
 
+PIECES_BOUND_S = 45.0
+"""The same where large messages wait: of 64, each takes up to 0.6 s with a window of two pieces."""
+
 PLACES_BOUND_S = 100.0
 """The same where places are few: a candidate out of reach may take the only one, for a while."""
 
@@ -666,6 +669,8 @@ class Simulation:
                 self._introduce()
         living = [host.address for host in self.running()]
         bound = SCARRED_BOUND_S if self._scars else JOIN_BOUND_S
+        if self._pieces:
+            bound = max(bound, PIECES_BOUND_S)
         if self._narrow:
             bound = NARROW_BOUND_S
         if self._places:
