@@ -27,13 +27,15 @@ from replicator_support import (
 )
 
 from culm.bamboo.author import LogAuthor
-from culm.bamboo.effects import ReadEntries
+from culm.bamboo.effects import AppendEntries, ReadEntries
 from culm.bamboo.entry import Entry
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import lipmaa
 from culm.bamboo.records import NewEntry
+from culm.machine import Effect
 from culm.point2point.replication import (
+    EntryStored,
     ForkFound,
     Interest,
     LogRefused,
@@ -68,6 +70,19 @@ def assert_forked(at: int, *nodes: Node) -> None:
         check_store(node.store)
         assert all(end.closed is None and settled(end) for end in node.ends)
     assert same(*nodes)
+
+
+def wiretap(node: Node) -> list[Effect]:
+    """All that a node's store is asked for from now on."""
+    asked: list[Effect] = []
+    respond = node.respond
+
+    def tap(effect: Effect) -> object:
+        asked.append(effect)
+        return respond(effect)
+
+    node.respond = tap
+    return asked
 
 
 @pytest.mark.parametrize("at", [1, 2, 4, 5, 9, 13, 16])
@@ -232,6 +247,19 @@ def test_who_know_of_one_fork_compare_their_last_entries(at: int, order: int) ->
     world.connect(*nodes[::order])
     world.settle()
     assert_forked(at, *nodes)
+
+
+def test_an_entry_that_was_compared_and_is_the_same_is_not_told_as_stored() -> None:
+    """It would be told to other replicators over the store, which compare it, too, and so on."""
+    world = World()
+    nodes = [world.node(store_of(TRUNK[:12])) for _ in range(2)]
+    for node in nodes:
+        node.store.add_fork(LOG, ForkProof(TRUNK[12].entry, branch(5)[12].entry))
+    seen = [wiretap(node) for node in nodes]
+    world.connect(*nodes)
+    world.settle()
+    assert [node.end.of(EntryStored) for node in nodes] == [[], []]
+    assert any(isinstance(each, AppendEntries) for effects in seen for each in effects)
 
 
 def test_an_entry_to_be_compared_that_the_peer_lacks_keeps_no_others_away() -> None:

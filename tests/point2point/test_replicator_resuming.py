@@ -188,6 +188,25 @@ def test_the_peer_with_the_longer_beginning_does_not_leave_the_other_behind() ->
             assert same(source, *nodes), (sizes, order)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_who_lacks_an_entry_and_has_later_ones_does_not_take_the_rest_of_its_payload(
+    order: int,
+) -> None:
+    payload = NEWS[1].payload
+    assert payload is not None
+    world = World()
+    lacking = world.node(store_of([NEWS[0], *NEWS[3:]]))
+    begun = world.node(store_of([NEWS[0], NewEntry(NEWS[1].entry, payload[:500], staged=True)]))
+    world.connect(*(lacking, begun)[::order])
+    world.settle()
+    assert [end.code for end in (lacking.end, begun.end)] == [None, None]
+    assert lacking.store.entry(LOG, 2) is not None
+    source = world.node(store_of(NEWS))
+    world.connect(lacking, source)
+    world.settle()
+    assert same(source, lacking, begun)
+
+
 def test_two_peers_bring_the_same_payload_at_once() -> None:
     for seed in range(20):
         world = World(rng=Random(seed), capacity=300)

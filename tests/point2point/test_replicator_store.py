@@ -22,7 +22,7 @@ from replicator_support import (
 )
 
 from culm.bamboo.effects import AppendEntries, ReadPayload, StoreEffect, WriteEffect, WritePayload
-from culm.bamboo.records import StoreError
+from culm.bamboo.records import StoreError, StoreErrorCode
 from culm.machine import Effect
 from culm.machines.memory import retained_size
 from culm.point2point import ErrorCode, Limits, Mode, Setup
@@ -98,6 +98,49 @@ def refuse(seed: int, at: int, choice: int) -> None:
         world.settle()
     assert same(server, reader), (at, refusing.refused)
     check_store(reader.store)
+
+
+def test_a_log_keeps_its_place_while_what_a_refusal_left_is_written() -> None:
+    """Twice the store refuses the last of some entries, and is slow to write the others."""
+    world, later = World(), news_of(SIZES, log_id=1)
+    server = world.node(store_of(NEWS, later), interest=SERVE)
+    reader = world.node(interest=FETCH, limits=replace(SMALL, logs_max=1, batch_size_max=1 << 20))
+    end = world.connect(server, reader).right
+    refused, kept = 0, None
+    for log in (LOG, key_of(later)):
+        end.machine.replicate(log)
+        end.drain()
+        for _ in range(1000):
+            if end.effects:
+                effect = end.effects.popleft()
+                result: object
+                if isinstance(effect, AppendEntries) and effect.log == LOG and refused < 2:
+                    refused += 1
+                    last = effect.entries[-1].entry.seqnum
+                    result = StoreError(StoreErrorCode.CONFLICT, LOG, last)
+                elif isinstance(effect, AppendEntries) and effect.log == LOG and kept is None:
+                    kept = effect
+                    continue
+                else:
+                    result = reader.store.perform(effect)
+                end.answers.append((effect, result))
+                end.answer(0)
+            elif server.end.effects:
+                server.end.respond()
+            else:
+                for sender, receiver in world.cables[0].directions:
+                    if sender.out:
+                        world.deliver(sender, receiver)
+        world.now += 1
+        end.machine.advance(world.now)
+        end.drain()
+    assert kept is not None
+    end.answers.append((kept, reader.store.perform(kept)))
+    end.answer(0)
+    world.settle()
+    assert end.code is None
+    assert [entry.seqnum for entry in reader.store.entries(LOG)] == [1, 2]
+    assert len(reader.store.entries(key_of(later))) == len(SIZES)
 
 
 @pytest.mark.costly

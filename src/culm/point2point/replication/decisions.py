@@ -308,7 +308,7 @@ def _in_reach(proposal: Proposal, log: LogState, stored: StoredEntry | None) -> 
     if proposal.start == log.position and log.payload_due:
         # The peer may have more than we of the payload that is due to both.
         return stored is None or (proposal.start_offset or 0) <= stored.payload_stored
-    return proposal.start <= start_of_next(log).seqnum
+    return start_of(proposal) <= start_of_next(log)
 
 
 def last_before_fork(log: LogState, upper_certpool: int | None) -> int | None:

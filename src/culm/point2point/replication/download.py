@@ -182,10 +182,13 @@ class _Batches:
                     self._inputs.put(self._log, steps.Compare(entry, self._request))
             if batch.staging is not None:
                 batch.staging.begun(needed=False)
+        self._end(batch)
+        self.flush()
+
+    def _end(self, batch: _Batch) -> None:
         self._inputs.put(self._log, steps.Happening.APPENDED)
         if batch.staging is None:
             self._inputs.put(self._log, steps.Happening.WRITE_ENDED)
-        self.flush()
 
     def _appended(self, batch: _Batch) -> None:
         """Report the entries; the store may have had the payloads of those that came without."""
@@ -203,7 +206,8 @@ class _Batches:
             missing.difference_update(each.seqnum for each in found if each.payload_complete)
             if len(answers) < len(rows):
                 return
-            stored = (_stored(each, with_payload=each.seqnum not in missing) for each, *_ in news)
+            new = self._new(news)
+            stored = (_stored(each, with_payload=each.seqnum not in missing) for each, *_ in new)
             place.fill(chain(stored, told))
             if staging is not None:
                 staging.begun(needed=staging.entry.seqnum in missing)
@@ -214,6 +218,13 @@ class _Batches:
         if not rows:
             got([])
 
+    def _new(self, news: Sequence[NewEntry]) -> Sequence[NewEntry]:
+        """Without the peer's entry that was only compared with ours, if it is the same."""
+        proposal, links = self._request.proposal, self._request.outgoing.links
+        if not self._request.ours or proposal.start != proposal.end or proposal.size_max:
+            return news
+        return [new for new in news if links.get(new.entry.seqnum) != new.entry.hash()]
+
     def _keep(self, batch: _Batch, refusal: StoreError | None) -> None:
         """The batch is stored, or to be stored without the entry that the store does not take."""
         if refusal is None:
@@ -221,10 +232,15 @@ class _Batches:
             return
         valid = tuple(new for new in batch.news if new.entry.seqnum < refusal.seqnum)
         if valid:
+            self._inputs.put(self._log, steps.Happening.WRITE_BEGUN)
             kept = batch._replace(news=valid, staging=None)
-            self._append(kept, partial(self._keep, kept))
+            self._append(kept, partial(self._kept, kept))
         else:
             batch.place.fill()
+
+    def _kept(self, batch: _Batch, refusal: StoreError | None) -> None:
+        self._keep(batch, refusal)
+        self._end(batch)
 
 
 class Download:
