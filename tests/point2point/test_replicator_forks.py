@@ -262,6 +262,25 @@ def test_an_entry_that_was_compared_and_is_the_same_is_not_told_as_stored() -> N
     assert any(isinstance(each, AppendEntries) for effects in seen for each in effects)
 
 
+def test_a_range_that_cannot_end_before_the_fork_is_told_as_refused() -> None:
+    """The end of a sparse range of payloads alone is fixed."""
+    world = World()
+    server = world.node(store_of(TRUNK), interest=SERVE)
+    reader = world.node(store_of([NewEntry(new.entry) for new in TRUNK[:13]]))
+    server.paused = True
+    world.connect(server, reader)
+    want = Want(first=1, last=13, sparse=True, payload_only=True)
+    reader.end.machine.replicate(LOG, want)
+    reader.end.drain()
+    world.run()
+    reader.store.add_fork(LOG, ForkProof(TRUNK[4].entry, branch(5)[4].entry))
+    reader.tell(LOG, None)
+    server.paused = False
+    world.settle()
+    assert LogRefused(log=LOG, fault=Reason.FORK) in reader.end.events
+    assert_forked(5, reader)
+
+
 def test_an_entry_to_be_compared_that_the_peer_lacks_keeps_no_others_away() -> None:
     """The peer does not have 13, with which it is to be compared."""
     world = World()

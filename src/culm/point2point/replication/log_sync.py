@@ -548,8 +548,8 @@ class LogSync(LogState):
     def _shorten(self, request: Request, proof: ForkProof) -> None:
         """Let a request end before the fork, or cancel it if it does not begin before it."""
         cut_off = decisions.cut_off(request.proposal, self)
-        if cut_off and request is self.ours[Purpose.RANGE].request and not self.received:
-            self._do(LogRefused(log=self.log, fault=Reason.FORK))
+        if cut_off:
+            self._cut_off(steps.CutOff(request))
         match cut_off:
             case Answer.SHOW_FORK:
                 self._show_fork(request, self.fork or proof)
@@ -559,6 +559,10 @@ class LogSync(LogState):
                 pool = request.send_cursor.range.upper_certpool
                 if (last := decisions.last_before_fork(self, pool)) is not None:
                     self._do(steps.Shorten(request, last))
+
+    def _cut_off(self, cut: steps.CutOff) -> None:
+        if cut.request is self.ours[Purpose.RANGE].request and not self.received:
+            self._do(LogRefused(log=self.log, fault=Reason.FORK))
 
     def _miss(self, missing: steps.Missing) -> None:
         request, seqnum = missing
@@ -576,6 +580,7 @@ class LogSync(LogState):
         steps.Sent: _sent,
         steps.Unsent: _unsent,
         steps.Rested: _rested,
+        steps.CutOff: _cut_off,
         steps.Received: LogState._received,
         steps.Passed: _passed,
         steps.RoomMade: _has_room,

@@ -346,6 +346,7 @@ class Logs:
                 try:
                     request.adjust(end=end, upper_certpool=end)
                 except LocalProtocolError:  # too many, or a sparse range of payloads alone
+                    self.tell(log, steps.CutOff(request), told)
                     request.cancel(CancelReason.DO_NOT_RETRY)
             case steps.Refuse(request):
                 request.refuse()

@@ -244,6 +244,12 @@ class Rested(NamedTuple):
     request: Request
 
 
+class CutOff(NamedTuple):
+    """A request is cancelled because of a fork, as it cannot be shortened."""
+
+    request: Request
+
+
 class Received(NamedTuple):
     """The peer has sent all of a request; the store will have it before that is told."""
 
@@ -332,6 +338,7 @@ Input: TypeAlias = (
     | Sent
     | Unsent
     | Rested
+    | CutOff
     | Received
     | Passed
     | RoomMade
