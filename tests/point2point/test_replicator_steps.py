@@ -12,6 +12,7 @@ from replicator_random import RandomWorld
 from replicator_support import key_of, news_of
 
 from culm.bamboo.effects import LogStatus, ReadLog
+from culm.bamboo.forks import ForkProof
 from culm.point2point import (
     EVERYTHING,
     Cancel,
@@ -22,7 +23,7 @@ from culm.point2point import (
     Request,
     RequestEnded,
 )
-from culm.point2point.replication import Interest, Want
+from culm.point2point.replication import Interest, Want, steps
 from culm.point2point.replication.decisions import still_wants
 from culm.point2point.replication.log_sync import LogSync
 from culm.point2point.replication.steps import (
@@ -137,6 +138,19 @@ def test_a_proposal_that_got_no_credit_is_made_again_and_no_other() -> None:
     assert asked(commands) == [Purpose.RANGE]
     _, commands = told(state, RoomMade())
     assert asked(commands) == [Purpose.NEXT, Purpose.RANGE]
+
+
+def test_a_fork_shown_in_a_proposal_that_is_dropped_is_shown_again() -> None:
+    """What is said of a proposal that the overlap rule has dropped is passed over."""
+    state, request = proposed()
+    proof = ForkProof(NEWS[0].entry, news_of((6, 5))[0].entry)
+    forked = Answered(Happening.LOOKED, NOTHING._replace(fork=proof))
+    state, commands = told(state, Happening.CHANGED, forked)
+    assert steps.Cancel(request, CancelReason.FORK, proof=proof) in commands
+    assert not [each for each in commands if isinstance(each, Propose)]
+    dropped = ProposalDropped(request_id=request.request_id, ours=True, winner_id=1)
+    _, commands = told(state, dropped)
+    assert [each.purpose for each in commands if isinstance(each, Propose)] == [Purpose.FORK]
 
 
 @pytest.mark.parametrize("forks", [False, True])

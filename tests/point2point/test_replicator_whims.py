@@ -44,6 +44,7 @@ PINNED = {
     "what the peer passes over in its own range is fetched all the same": (3330,),
     "a payload that neither has whole is not asked for again and again": (3781,),
     "a range inside the payload of an entry that we lack, before others of ours": (20155,),
+    "a fork shown in a proposal that is dropped is shown again": (50620,),
     "a range that cannot end before a fork is told as refused": (50642,),
     "what the store answers to a request that is over finds no log any more": (30161,),
     "a payload that turns out to be missing before its entry is stored is not waited for": (4524,),

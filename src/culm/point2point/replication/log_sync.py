@@ -396,7 +396,7 @@ class LogSync(LogState):
             if purpose is Purpose.NEXT:
                 self._refuse()
             self._do(LogRefused(log=self.log, reason=CancelReason.END_OF_RANGE))
-        if purpose is Purpose.FORK and dropped:
+        if dropped and decisions.cut_off(request.proposal, self) is Answer.SHOW_FORK:
             self.fork_told = None  # our proposal counts for nothing, nor does its end
         if purpose is Purpose.RANGE:
             again = dropped or stage in (Stage.TURNED_AWAY, Stage.REPEATING)
