@@ -552,7 +552,7 @@ class Player:
         game.sent.metadata.add(seqnum)
         game.sent.move(game.sent.index + 1)
         targets = {seqnum - 1, lipmaa(seqnum)} if seqnum > 1 else set()
-        game.sent.unsure = any(game.request.outgoing.link(n) is None for n in targets)
+        game.sent.unsure = any(game.request.link(n) is None for n in targets)
 
     def send_entries(self, game: Game, dice: Dice) -> None:
         """As many as fit in one go; perhaps none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from p2p_support import KEY
 
-from culm.point2point import Adjust, Part, Piece, Proposal
+from culm.point2point import Part, Piece, Proposal
 from culm.point2point.messages import Demand
 from culm.point2point.pieces import Candidates, Cursor, PieceRange
 
@@ -20,7 +20,7 @@ def test_an_apology_leads_to_each_place_once() -> None:
         Proposal(log=KEY, start=1, lower_certpool=1, expected_hash=None, end=9, upper_certpool=40)
     )
     candidates = Candidates(range_, Demand())
-    candidates.may_adjust(Adjust(request_id=0, end=5))
+    candidates.may_be_retargeted(5, None, by_sender=True)
     for seqnum in range(1, 9):
         for part in Part:
             assert candidates.possible.piece == Piece(seqnum, part)
@@ -51,10 +51,10 @@ def test_places_part_only_where_the_next_piece_differs() -> None:
     """Of ranges to entry 9 and to entry 5, the first ten pieces are the same."""
     range_ = PieceRange(Proposal(log=KEY, start=1, lower_certpool=1, expected_hash=None, end=9))
     candidates = Candidates(range_, Demand())
-    candidates.may_adjust(Adjust(request_id=0, end=5))
+    candidates.may_be_retargeted(5, None, by_sender=True)
     candidates.advance(9)
-    candidates.adjust(Adjust(request_id=0, end=8))
+    candidates.retarget(8, None)
     assert places(candidates) == [(8, 9, 0)]
     candidates.advance(1)
-    candidates.adjust(Adjust(request_id=0, end=7))
+    candidates.retarget(7, None)
     assert places(candidates) == [(7, 10, 0), (5, 10, 0)]

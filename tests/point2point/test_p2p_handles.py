@@ -191,13 +191,15 @@ class TestWhatARequestTells:
         send_entry(theirs, 1)
         send_entry(theirs, 2)
         pair.pump()
+        assert not ours.all_received
         assert ours.passed_cursor == ours.receive_cursor
         # The peer does not know yet, and may be on its way in the larger range.
         ours.adjust(end=2, upper_certpool=2)
+        assert ours.all_received
         assert ours.passed_cursor.piece is None
         send_entry(theirs, 3)
         pair.pump()
-        assert ours.passed_cursor.piece is None
+        assert ours.all_received
         assert [e.entry.seqnum for e in pair.of(MetadataReceived, "left")] == [1, 2, 3]
 
     def test_that_what_has_to_be_taken_back_is_not_passed(self) -> None:

@@ -11,10 +11,9 @@ import pytest
 from culm.bamboo.entry import LogKey
 from culm.bymux import Connection as Mux
 from culm.bymux import InitialState, InitialStream, Role
-from culm.point2point import Limits, Proposal, ProposalDropped
+from culm.point2point import Limits, Proposal
 from culm.point2point.channels import Output
 from culm.point2point.requests import ControlChannel
-from culm.point2point.states import Input
 from culm.wire.multihash import YAMF
 from culm.wire.varu64 import MAX
 
@@ -82,10 +81,8 @@ def test_who_loses_to_whom(top: int, role: Role) -> None:
             if twin.made and rng.random() < 0.3:
                 answered = rng.choice(twin.made)
                 twin.made.remove(answered)
-                ours = answered.request_id % 2 == role
-                control.requests[answered.request_id].move(
-                    Input.PEER_ADJUST if ours else Input.CONFIRM
-                )
+                control.requests[answered.request_id].answer()
+                control.requests[answered.request_id].answer()  # to no effect
             start, width = _seqnum(rng, top), rng.choice((0, 1, top // 9, top))
             end = None if rng.random() < 0.2 else min(MAX, start + width)
             proposal = Proposal(
@@ -97,13 +94,13 @@ def test_who_loses_to_whom(top: int, role: Role) -> None:
                 upper_certpool=end,
             )
             new = Made(2 * number + rng.randrange(2), proposal)
+            told: list[tuple[int, int]] = []
             expected = list(twin.overlaps(new))
             ours = new.request_id % 2 == role
             request = control.open(new.request_id, new.proposal, ours=ours)
-            control.drop_overlaps(request)
-            drained = [*iter(control.next_event, None)]
-            dropped = [event for event in drained if isinstance(event, ProposalDropped)]
-            told = [(event.request_id, event.winner_id) for event in dropped]
+            for loser, winner in control.overlaps(request):
+                told.append((loser.request_id, winner.request_id))
+                control.drop(loser)
             assert told == expected, seed
             twin.made.append(new)
             lost = {loser for loser, _ in expected}

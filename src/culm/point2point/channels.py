@@ -9,7 +9,7 @@ the log, ...) is sent and received piece by piece; a run means the same as its p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import accumulate, count
 from typing import Any, NamedTuple
 
@@ -51,34 +51,42 @@ _RAW = bytes([PacketType.RAW])
 _COMPRESSED = bytes([PacketType.COMPRESSED])
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
 class Output:
     """The way out that all requests of a connection share; bytes may wait in the streams.
 
     trusts_caller: all that is sent has been verified.
     """
 
-    control: Stream
-    data: Stream
-    family: HashFamily
-    limits: Limits
-    trusts_caller: bool
-    session: Negotiated | None = None
-    is_safe: bool = True  # only verified data may be sent
-    over: bool = False
-    """It is too late for any verb: we say goodbye, or the connection has ended."""
-    refuses: bool = False
-    queued_total: int = 0
-    """Bytes ever put on the data channel."""
-    _outbox: Outbox = field(default_factory=Outbox)
-    _current: int | None = None  # the request that data is for
-    _only_switch: bool = False  # the current request was cancelled
-    # Where cancellation markers are that may not have left; adjacent ones are joined.
-    _markers: Queue[tuple[int, int]] = field(default_factory=Queue[tuple[int, int]])
-    _markers_size: int = 0
-    _compressor: Compressor | None = None
-    _raw_run: int = 0
-    _raw_left: int = 0
+    def __init__(
+        self,
+        *,
+        control: Stream,
+        data: Stream,
+        family: HashFamily,
+        limits: Limits,
+        trusts_caller: bool,
+    ) -> None:
+        self.family = family
+        self.limits = limits
+        self.trusts_caller = trusts_caller
+        self.session: Negotiated | None = None
+        self.is_safe = True  # only verified data may be sent
+        self.over = False
+        """It is too late for any verb: we say goodbye, or the connection has ended."""
+        self.refuses = False
+        self.queued_total = 0
+        """Bytes ever put on the data channel."""
+        self._control = control
+        self._data = data
+        self._outbox = Outbox()
+        self._current: int | None = None  # the request that data is for
+        self._only_switch = False  # the current request was cancelled
+        # Where cancellation markers are that may not have left; adjacent ones are joined.
+        self._markers: Queue[tuple[int, int]] = Queue()
+        self._markers_size = 0
+        self._compressor: Compressor | None = None
+        self._raw_run = 0
+        self._raw_left = 0
 
     def establish(self, session: Negotiated) -> None:
         self.session, self.is_safe = session, session.send_mode is Mode.SAFE
@@ -99,14 +107,14 @@ class Output:
 
     def say(self, message: bytes) -> None:
         if not self.over:
-            self.control.send_data(message)
+            self._control.send_data(message)
 
     # Waiting bytes.
 
     @property
     def unsent_size(self) -> int:
         """Bytes of data that have not left, or wait for the peer's credit."""
-        return self._outbox.size + self.data.unsent_size
+        return self._outbox.size + self._data.unsent_size
 
     @property
     def flushed_total(self) -> int:
@@ -132,7 +140,7 @@ class Output:
     def feed(self, size_max: int | None) -> None:
         """Let about `size_max` bytes into the stream, where only control data overtakes them."""
         for piece in () if self.over else self._outbox.take_pieces(size_max):
-            self.data.send_data(piece)
+            self._data.send_data(piece)
         if self._markers:
             self._forget_markers()
 
@@ -233,9 +241,22 @@ class Output:
             packets.append(metadata)
             packets += self._packet(size, payload)
         hashes = (each[0] for each in chosen)
-        if max(map(len, packets), default=0) < _APART_SIZE_MIN:
-            packets = [b"".join(packets)]
-        return packets, dict(zip(count(due.seqnum), hashes, strict=False))
+        return _pieces_of(packets), dict(zip(count(due.seqnum), hashes, strict=False))
+
+
+def _pieces_of(packets: Sequence[Buffer]) -> Sequence[Buffer]:
+    """The bytes in few pieces, without a copy of large payloads."""
+    if not packets or max(map(len, packets)) < _APART_SIZE_MIN:
+        return (b"".join(packets),)
+    pieces: list[Buffer] = []
+    small: list[Buffer] = []
+    for packet in packets:
+        if len(packet) < _APART_SIZE_MIN:
+            small.append(packet)
+        else:
+            pieces += b"".join(small), packet
+            small.clear()
+    return (*pieces, b"".join(small)) if small else pieces
 
 
 class PayloadBody:
@@ -257,7 +278,7 @@ class PayloadBody:
         self._factor = limits.inflation_factor_max
         self._burst = self._allowance = limits.inflation_burst_max
         self._decompressor: Decompressor | None = None
-        self.size = 0  # bytes of payload
+        self._size = 0  # bytes of payload
         self._left = 0  # bytes on the wire that have not been taken
         self._unpacks = False
 
@@ -272,6 +293,10 @@ class PayloadBody:
     def can_unpack(self) -> bool:
         return self._decompressor is not None
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._size
+
     def _room(self, unread_size: int) -> int:
         """The number of bytes that may be made from `unread_size` compressed ones."""
         return max(0, self._allowance + self._factor * unread_size)
@@ -285,7 +310,7 @@ class PayloadBody:
                 if size > self._room(packed_size):
                     raise _too_much(size, packed_size)
                 self._decompressor.begin(size)
-        self.open, self.size = True, size
+        self.open, self._size = True, size
         self._left = size if packed_size is None else packed_size
         self._unpacks = packed_size is not None and self.wanted
 
@@ -370,11 +395,14 @@ class _ReadRun:
     asked: bool = False
     verdicts: list[bool] | None = None
 
-    def answer(self, verdicts: list[bool]) -> None:
+    def ask(self, verifier: RunVerifier) -> None:
+        self.asked = True
+        verifier.ask(tuple(signatures_of(self.made)), self._take)
+
+    def _take(self, verdicts: list[bool]) -> None:
         self.verdicts = verdicts
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
 class RunReader:
     """Takes runs from the `inbox` of the data channel.
 
@@ -384,14 +412,24 @@ class RunReader:
     it has been unpacked already.
     """
 
-    inbox: ReceiveBuffer
-    body: PayloadBody
-    family: HashFamily
-    verifier: RunVerifier | None
-    fault: tuple[Violation, int] | None = None
-    """The fault in the entry after the last run, and the size of that in bytes."""
-    _count_max: int = _COUNT_MIN  # how many entries are read at a time
-    _run: _ReadRun | None = None  # whose signatures others verify
+    __slots__ = ("_body", "_count_max", "_family", "_inbox", "_run", "_verifier", "fault")
+
+    def __init__(
+        self,
+        inbox: ReceiveBuffer,
+        body: PayloadBody,
+        *,
+        family: HashFamily,
+        verifier: RunVerifier | None,
+    ) -> None:
+        self.fault: tuple[Violation, int] | None = None
+        """The fault in the entry after the last run, and the size of that in bytes."""
+        self._count_max = _COUNT_MIN  # how many entries are read at a time
+        self._inbox = inbox
+        self._body = body
+        self._family = family
+        self._verifier = verifier
+        self._run: _ReadRun | None = None  # whose signatures others verify
 
     @property
     def waits(self) -> bool:
@@ -403,13 +441,14 @@ class RunReader:
         """Whether more may go with that run: its verdicts have not been asked for yet."""
         return self._run is not None and not self._run.asked
 
-    def ask(self) -> None:
-        """Ask for verdicts on all of the run that has come, once."""
-        run, verifier = self._run, self.verifier
-        if run is not None and verifier is not None and not run.asked:
-            count_max = min(self._count_max, verifier.count_max)
-            self._run = run = replace(self._read(*run.read_for, count_max), asked=True)
-            verifier.ask(tuple(signatures_of(run.made)), run.answer)
+    def ask(self) -> bool:
+        """Ask for verdicts on all of the run that has come; whether there was anything to ask."""
+        if self._run is None or self._run.asked or self._verifier is None:
+            return False
+        count_max = min(self._count_max, self._verifier.count_max)
+        self._run = self._read(*self._run.read_for, count_max)
+        self._run.ask(self._verifier)
+        return True
 
     def forget(self) -> None:
         self._run = None
@@ -420,9 +459,9 @@ class RunReader:
             return
         (violation, size), self.fault = self.fault, None
         history_is_good = violation.code is ErrorCode.INVALID_DATA
-        if not discarding or (self.body.wanted and not history_is_good):
+        if not discarding or (self._body.wanted and not history_is_good):
             raise violation
-        self.inbox.consume(size)
+        self._inbox.consume(size)
 
     def take(self, log: LogKey, incoming: Incoming) -> tuple[NewEntry, ...]:
         """Take the received entries of a run, verified.
@@ -436,9 +475,9 @@ class RunReader:
         links = {**incoming.other.links, **incoming.links}
         if run is None or run.read_for != (log, due, links):
             # Where others verify, all that has come by then is read when they are asked.
-            count_max = self._count_max if self.verifier is None else 1
+            count_max = self._count_max if self._verifier is None else 1
             run = self._read(log, due, links, count_max)
-        if run.verdicts is None and self.verifier is not None and run.made:
+        if run.verdicts is None and self._verifier is not None and run.made:
             self._run = run
             return ()
         records = run.records
@@ -451,7 +490,7 @@ class RunReader:
         if violation is not None:
             self.fault = violation, records[len(entries)][-1] - end
         if entries:
-            self.inbox.consume(end)
+            self._inbox.consume(end)
             incoming.take_run({read[0]: read[7] for read in records[: len(entries)]})
         return tuple(entries)
 
@@ -460,23 +499,23 @@ class RunReader:
     ) -> _ReadRun:
         author, log_id = log
         records = kernel.read(
-            self.inbox.peek(_RUN_SIZE_MAX),
+            self._inbox.peek(_RUN_SIZE_MAX),
             author + varu64.encode(log_id),
             due.seqnum,
             min(due.count_max, count_max),
             due.size_min,
-            min(due.size_max, self.body.piece_size_max),
+            min(due.size_max, self._body.piece_size_max),
             links,
-            self.family.prefix,
-            self.family.encoded_size,
-            self.family.hash,
+            self._family.prefix,
+            self._family.encoded_size,
+            self._family.hash,
         )
         # Records beyond the size of one run are left for the next: none is verified twice.
         sizes = accumulate((read[3] for read in records), initial=0)
         taken = [
             read for read, before in zip(records, sizes, strict=False) if before <= _RUN_SIZE_MAX
         ]
-        made = [assemble(self.family, log, False, *read[:8]) for read in taken]
+        made = [assemble(self._family, log, False, *read[:8]) for read in taken]
         return _ReadRun((log, due, links), records, made)
 
     def _verified(self, run: _ReadRun) -> tuple[list[NewEntry], Violation | None]:
@@ -484,7 +523,7 @@ class RunReader:
 
         Also returns the fault, if it is in a payload that has been unpacked.
         """
-        family = self.family
+        family = self._family
         entries: list[NewEntry] = []
         verdicts = signatures_are_valid(run.made) if run.verdicts is None else run.verdicts
         for entry, signed, read in zip(run.made, verdicts, run.records, strict=False):
@@ -492,10 +531,10 @@ class RunReader:
             if not signed:
                 break
             if compressed:
-                if not self.body.can_unpack:
+                if not self._body.can_unpack:
                     break
                 try:
-                    payload = self.body.unpack(payload, entry.payload_size)
+                    payload = self._body.unpack(payload, entry.payload_size)
                 except Violation as violation:
                     return entries, violation
             if family.hash(payload) != entry.payload_hash:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, LogKey, decode_prefix, encoded_size_max
+from culm.bamboo.entry import AUTHOR_SIZE, SIGNATURE_SIZE, LogKey, decode_prefix
 from culm.bamboo.forks import ForkProof
 from culm.point2point import messages
 from culm.point2point.errors import ErrorCode, Violation, decoding
@@ -120,7 +120,8 @@ def decode_control(
 
 def message_size_max(family: HashFamily) -> int:
     """The size in bytes that no control message exceeds."""
-    return 1 + 9 + 2 * encoded_size_max(family)
+    entry = 1 + AUTHOR_SIZE + 3 * 9 + 3 * family.encoded_size + 64
+    return 1 + 9 + 2 * entry
 
 
 def _encode_eagerness(eagerness: messages.Eagerness | None) -> tuple[int, bytes]:

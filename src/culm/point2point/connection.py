@@ -397,12 +397,12 @@ class Connection(StreamBase[ConnectionEvent], Openable):
             raise LocalProtocolError(ErrorCode.UNKNOWN_REQUEST, f"{request_id}")
         return request
 
-    def ask_verifier(self) -> None:
-        """Ask the `verifier` about new signatures, if there are any.
+    def ask_verifier(self) -> bool:
+        """Ask the `verifier` about new signatures; whether there was anything to ask.
 
         Call it when effects are taken, so that all signatures until then go together.
         """
-        self._receiver.ask_verifier()
+        return self._receiver.ask_verifier()
 
     # Bytes.
 
@@ -420,6 +420,7 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         super().receive_eof()
         if self.session is not None:
             self._feed_mux()
+            self._mux.receive_eof()
 
     def data_to_send(self, size_max: int | None = None) -> bytes:
         """Take bytes for the peer; control data is never overtaken by later data."""
@@ -530,6 +531,7 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         self._timeouts.heard()
         if self._eof:
             self._feed_mux()
+            self._mux.receive_eof()
         return Established(session=session)
 
     def _gather(self) -> bool:
@@ -544,8 +546,6 @@ class Connection(StreamBase[ConnectionEvent], Openable):
         if self._inbox.size:
             self._timeouts.heard()
             self._mux.receive_data(self._inbox.take(self._inbox.size))
-        if self._eof:
-            self._mux.receive_eof()
 
     def _take_from_mux(self, event: MuxEvent) -> None:
         if isinstance(event, StreamData):

@@ -108,9 +108,20 @@ class Direction:
             if place is not None
         )
 
+    # Adjustments.
+
     def demand_after(self, adjust: Adjust) -> Demand:
         """The receiver's wishes after an adjustment of its own; raises `Violation`."""
         return (self.demand or Demand()).adjusted(adjust)
+
+    def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
+        """An adjustment holds for all that is transmitted from now on.
+
+        `demand`: the receiver's wishes from then on, if it made the adjustment.
+        """
+        if demand is not None:
+            self.candidates.ask(demand)
+        self.candidates.retarget(adjust.end, adjust.upper_certpool)
 
     # Notifications.
 
@@ -136,7 +147,7 @@ class Direction:
         piece = cursor.range.piece(cursor.index + count - 1)
         if fresh > 1 or piece is None or piece.part is Part.METADATA:
             return False
-        entry = self.known_entry(piece.seqnum)
+        entry = self._known_entry(piece.seqnum)
         return entry is None or not demand.eagerness.wants_payload(entry.payload_size)
 
     def skip(self, reason: SkipReason) -> Piece:
@@ -144,7 +155,7 @@ class Direction:
 
         def check(cursor: Cursor, demand: Demand) -> None:
             seqnum = cursor.check_due(Part.PAYLOAD)
-            entry = self.known_entry(seqnum)
+            entry = self._known_entry(seqnum)
             if reason is SkipReason.UNAVAILABLE:
                 if not demand.skipping_allowed:
                     raise Violation(ErrorCode.PAYLOAD_MANDATORY, f"payload {seqnum} is unavailable")
@@ -183,7 +194,10 @@ class Direction:
         piece = Piece(seqnum, Part.METADATA)
         self.candidates.keep(possible)
         self.candidates.keep_piece(piece)
-        self._remember({seqnum: entry.hash()})
+        self.metadata.add(seqnum)
+        self.metadata.keep_last(_RUNS_MAX)
+        self.links[seqnum] = entry.hash()
+        self._prune_links(seqnum)
         if entry.end_of_log:
             self.end_of_log = seqnum
         self.last = None if valid else Last((piece,), entry)
@@ -221,18 +235,17 @@ class Direction:
 
     def take_run(self, hashes: dict[int, bytes]) -> None:
         """Valid entries of the run that is due, with these hashes, have been transmitted."""
-        self._remember(hashes)
-        self.entry = self.last = self.verifier = None
-        self.candidates.advance(2 * len(hashes))
-
-    def _remember(self, hashes: dict[int, bytes]) -> None:
-        """Metadata of entries that follow each other, with these hashes, has been transmitted."""
         seqnums = list(hashes)
         self.metadata.add_run(seqnums[0], seqnums[-1])
         self.metadata.keep_last(_RUNS_MAX)
         self.links.update(hashes)
+        self._prune_links(seqnums[-1])
+        self.entry = self.last = self.verifier = None
+        self.candidates.advance(2 * len(hashes))
+
+    def _prune_links(self, seqnum: int) -> None:
         if len(self.links) > _LINKS_MAX:
-            reachable = self.links.keys() & open_targets(seqnums[-1])
+            reachable = self.links.keys() & open_targets(seqnum)
             self.links = {n: self.links[n] for n in sorted(reachable)}
 
     # Payloads.
@@ -254,7 +267,7 @@ class Direction:
     def _check_payload_size(self, cursor: Cursor, size: int, given: Entry | None) -> int:
         seqnum = cursor.check_due(Part.PAYLOAD)
         told = self.payload_told(cursor)
-        entry = None if told is None else self.known_entry(told, given)
+        entry = None if told is None else self._known_entry(told, given)
         if entry is None:
             raise Violation(ErrorCode.UNKNOWN_PAYLOAD_SIZE, f"of entry {seqnum}")
         if size > entry.payload_size - cursor.offset:
@@ -264,8 +277,7 @@ class Direction:
 
     def begin_payload(self, possible: Possible, given: Entry | None = None) -> None:
         self.candidates.keep(possible)
-        # The other direction may forget it.
-        self.entry = self.known_entry(possible.piece.seqnum, given)
+        self.entry = self.payload_entry(given)  # which the other direction may forget
 
     def payload_due(self) -> Entry:
         """The entry whose payload the packet that has begun goes on with.
@@ -277,41 +289,41 @@ class Direction:
             raise Violation(ErrorCode.PAST_END, "payload beyond the range that was confirmed")
         return entry
 
-    def hashed(self, entry: Entry, data: Buffer, *, tries: bool = False) -> PayloadVerifier | None:
-        """What is known of the payload of `entry`, which is due, with `data` as its next bytes.
-
-        ``None``: its beginning was not transmitted, and the caller has not told it.  `tries`: these
-        bytes may not be the ones.
-        """
-        verifier = PayloadVerifier(entry) if self.cursor.offset == 0 else self.verifier
-        if verifier is not None:
-            verifier = verifier.copy() if tries else verifier
-            verifier.update(data)
-        return verifier
-
-    def take_payload(self, size: int, verifier: PayloadVerifier | None) -> tuple[bool, bool | None]:
-        """`size` bytes of the packet that has begun have been transmitted.
+    def take_payload(self, data: Buffer, *, hashed: bool = True) -> tuple[bool, bool | None]:
+        """Bytes of the packet that has begun have been transmitted.
 
         Returns whether the payload is complete, and whether it is right: ``None`` before its
-        end, and without a `verifier` that has seen all of it (`hashed`).
+        end, and if not all of it was `hashed`.
         """
         entry = self.payload_due()
-        piece = Piece(entry.seqnum, Part.PAYLOAD)
-        self.candidates.keep_piece(piece)
-        if self.cursor.offset + size < entry.payload_size:
-            self.candidates.advance_inside(size)
-            self.verifier = verifier
+        if hashed:
+            if self.cursor.offset == 0:
+                self.verifier = PayloadVerifier(entry)
+            if self.verifier is not None:
+                self.verifier.update(data)
+        verifier = self.verifier
+        if not self._pass_inside(entry, len(data)):
             return False, None
-        self.last, self.verifier = Last((piece,), entry), None
-        self.candidates.advance(1)
-        self._forget_entry()
-        if verifier is None:
+        self.verifier = None
+        if not hashed or verifier is None:
             return True, None
         right = verifier.fault() is None
         self.apology_owed = not right
         if right:
             self.last = None
         return True, right
+
+    def _pass_inside(self, entry: Entry, size: int) -> bool:
+        """Pass `size` bytes of its payload; returns whether they are the last ones."""
+        piece = Piece(entry.seqnum, Part.PAYLOAD)
+        self.candidates.keep_piece(piece)
+        if self.candidates.first.offset + size < entry.payload_size:
+            self.candidates.advance_inside(size)
+            return False
+        self.last = Last((piece,), entry)
+        self.candidates.advance(1)
+        self._forget_entry()
+        return True
 
     def jump(self, size: int, given: Entry | None = None) -> tuple[int, int, bool]:
         """Pass over `size` bytes of the payload that is due, to catch up.
@@ -329,7 +341,8 @@ class Direction:
 
         self.begin_payload(self._allowing(check), given)
         entry, offset = self.payload_due(), self.cursor.offset + size
-        finished, _ = self.take_payload(size, None)
+        finished = self._pass_inside(entry, size)
+        self.verifier = None
         if finished:
             self.last = None
         return entry.seqnum, offset, finished
@@ -392,8 +405,14 @@ class Direction:
         had = proposal.payload_only or begins_here
         return seqnum if had or self.tells_metadata(seqnum) else None
 
-    def known_entry(self, seqnum: int, given: Entry | None = None) -> Entry | None:
-        """The entry with that number, if its payload is due in a direction, or the caller's."""
+    def payload_entry(self, given: Entry | None = None) -> Entry | None:
+        """The entry whose payload is due, where it is known."""
+        piece = self.cursor.piece
+        return None if piece is None else self._known_entry(piece.seqnum, given)
+
+    def _known_entry(self, seqnum: int, given: Entry | None = None) -> Entry | None:
+        if given is None and self.entry is not None and self.entry.seqnum == seqnum:
+            return self.entry  # the most frequent answer
         for entry in (given, self.entry, self.other.entry):
             if entry is not None and entry.seqnum == seqnum:
                 return entry
@@ -407,6 +426,17 @@ class Direction:
         if self.apology_owed:
             raise Violation(ErrorCode.APOLOGY_OWED)
         return self.candidates.allowing(check, count)
+
+
+class Rebuilt(NamedTuple):
+    """An entry, and whether its author has signed it.
+
+    linked: its links are those that the request knows.
+    """
+
+    entry: Entry
+    signed: bool
+    linked: bool
 
 
 class HashMissing(Exception):
@@ -423,10 +453,9 @@ class Outgoing(Direction):
     __slots__ = ()
 
     def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
-        """An adjustment holds for all that we send from now on; see `Candidates.adjust`."""
         before = self.cursor
         self._remember_place()
-        self.candidates.adjust(adjust, demand)
+        super().adjust(adjust, demand)
         if self.cursor.piece != before.piece and before.offset > before.start_of(before.piece):
             self.last = self.verifier = None  # something followed it
 
@@ -444,12 +473,20 @@ class Incoming(Direction):
 
     __slots__ = ()
 
+    def may_adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
+        """An adjustment holds for data that comes from now on, or later; `demand`: see `adjust`."""
+        if demand is not None:
+            self.candidates.may_be_asked(demand)
+        self.candidates.may_be_retargeted(
+            adjust.end, adjust.upper_certpool, by_sender=demand is None
+        )
+
     # Knowledge and wishes of the caller.
 
     def unknown_payload(self) -> int | None:
         """The entry whose payload is due, if it is one, and to be had from the caller."""
         due = [told for each in self.candidates if (told := self.payload_told(each)) is not None]
-        known = self.apology_owed or any(map(self.known_entry, due))
+        known = self.apology_owed or any(map(self._known_entry, due))
         return None if known or not due else due[0]
 
     def know_entry(self, entry: Entry) -> None:
@@ -462,50 +499,51 @@ class Incoming(Direction):
 
     # Entries rebuilt from metadata packets.
 
-    def rebuild(
-        self, possible: Possible, metadata: Metadata, *, family: HashFamily
-    ) -> tuple[Entry, bool]:
+    def rebuild(self, possible: Possible, metadata: Metadata, *, family: HashFamily) -> Rebuilt:
         """Of the entries that may be due, rebuild the one for which it works.
 
-        Also returns whether its author has signed it.  There is more than one candidate only after
-        an adjustment of the range.  Raises `HashMissing`, or `Violation` if the sender should (not)
-        have sent the backlink.
+        There is more than one candidate only after an adjustment of the range.  Raises
+        `HashMissing`, or `Violation` if the sender should (not) have sent the backlink.
         """
-        found: Entry | None = None
+        found: Rebuilt | None = None
         errors: list[Exception] = []
         candidates = (cursor.piece.seqnum for cursor in possible.cursors if cursor.piece)
         for seqnum in dict.fromkeys(candidates):
             try:
-                entry = self._rebuild(seqnum, metadata, family=family)
+                rebuilt = self._rebuild(seqnum, metadata, family=family)
             except (HashMissing, Violation) as error:
                 errors.append(error)
             else:
-                if verify_signature(entry):
-                    return entry, True
-                found = found or entry
+                if rebuilt.signed:
+                    return rebuilt
+                found = found or rebuilt
         missing = next((error for error in errors if isinstance(error, HashMissing)), None)
         if missing is not None or found is None:
             raise missing or errors[0]
-        return found, False
+        return found
 
-    def _rebuild(self, seqnum: int, metadata: Metadata, *, family: HashFamily) -> Entry:
-        log, before, both_links = self.cursor.range.proposal.log, seqnum - 1, has_lipmaalink(seqnum)
-        backlink, lipmaalink = metadata.backlink, None
-        # We may have transmitted the entry before while this packet was on its way, but the sender
-        # knows its own transmissions.
-        if backlink is not None and (before in self.metadata or not both_links):
-            why = (
-                f"metadata {before} was sent before"
-                if both_links
-                else f"entry {seqnum} has one link"
-            )
-            raise Violation(ErrorCode.BACKLINK_REDUNDANT, why)
-        if backlink is None:
-            if both_links and not self.tells_metadata(before):
+    def _rebuild(self, seqnum: int, metadata: Metadata, *, family: HashFamily) -> Rebuilt:
+        log, before = self.cursor.range.proposal.log, seqnum - 1
+        known = self.link(before)
+        backlink, lipmaalink = known, None
+        if has_lipmaalink(seqnum):
+            if metadata.backlink is not None:
+                # We may have transmitted the entry before while this packet was on its way, but
+                # the sender knows its own transmissions.
+                if before in self.metadata:
+                    why = f"metadata {before} was sent before"
+                    raise Violation(ErrorCode.BACKLINK_REDUNDANT, why)
+                backlink = metadata.backlink
+            elif not self.tells_metadata(before):
                 raise Violation(ErrorCode.BACKLINK_MISSING, f"of entry {seqnum}")
-            backlink = self._needed(before) if seqnum > 1 else None
-        if both_links:
-            lipmaalink = self._needed(lipmaa(seqnum))
+        elif metadata.backlink is not None:
+            raise Violation(ErrorCode.BACKLINK_REDUNDANT, f"entry {seqnum} has one link")
+        if seqnum > 1 and backlink is None:
+            raise HashMissing(before)
+        if has_lipmaalink(seqnum):
+            lipmaalink = self.link(lipmaa(seqnum))
+            if lipmaalink is None:
+                raise HashMissing(lipmaa(seqnum))
         encoded = (
             b"\1" if metadata.end_of_log else b"\0",
             log.author,
@@ -515,13 +553,9 @@ class Incoming(Direction):
             backlink or b"",
             metadata.tail,
         )
-        return decode(b"".join(encoded), family=family)
-
-    def _needed(self, seqnum: int) -> bytes:
-        link = self.link(seqnum)
-        if link is None:
-            raise HashMissing(seqnum)
-        return link
+        entry = decode(b"".join(encoded), family=family)
+        linked = known is None or entry.backlink in (None, known)
+        return Rebuilt(entry, verify_signature(entry), linked)
 
     def doubtful_link(self, seqnum: int) -> int:
         """The entry to which that one links, if the peer may have another than ours; else 0."""
@@ -534,16 +568,17 @@ class Incoming(Direction):
 
         Its payload comes alone, or an apology is owed for what has been rebuilt as this entry.
         """
-        piece, proposal = self.cursor.piece, self.cursor.range.proposal
-        owed = self.last if self.apology_owed else None
-        due = None if piece is None else self.known_entry(piece.seqnum)
-        entry = due if owed is None else owed.entry
+        last, proposal = self.last, self.cursor.range.proposal
+        owed = last if self.apology_owed else None
+        entry = self.payload_entry() if owed is None else owed.entry
         if entry is None or entry.seqnum == proposal.expected_seqnum:
             return None
         if owed is not None and owed.pieces[0].part is Part.METADATA:
             linked = self.doubtful_link(entry.seqnum)
             return (entry, linked) if linked else None
         return (entry, entry.seqnum) if proposal.payload_only else None
+
+    # Duties of the peer.
 
     def owes_payload(self) -> bool:
         """Whether the peer has begun an entry and owes its payload.

@@ -32,6 +32,7 @@ P = ParamSpec("P")
 S = TypeVar("S", bound="Openable")
 R = TypeVar("R")
 
+_ENCODE = varu64.encode
 _OVER: Final = (RequestState.CANCELLING, RequestState.CANCELLED, RequestState.ENDED)
 
 
@@ -69,11 +70,13 @@ def check_knowledge(
     family: HashFamily,
 ) -> None:
     """Raise `TypeError` or `ValueError` unless these are hashes of entries and a verifier."""
-    check_type("links", links, Mapping, type(None))
-    for seqnum, hash in (links or {}).items():
-        check_int("seqnum", seqnum, 1)
-        family.check("hash", hash)
-    check_type("verifier", verifier, PayloadVerifier, type(None))
+    if links is not None:
+        check_type("links", links, Mapping)
+        for seqnum, hash in links.items():
+            check_int("seqnum", seqnum, 1)
+            family.check("hash", hash)
+    if verifier is not None:
+        check_type("verifier", verifier, PayloadVerifier)
 
 
 class Intake(Enum):
@@ -100,6 +103,8 @@ class Request(Openable):
     _output: Output
     ours: bool
     """Whether we have proposed it."""
+    unanswered: bool = True
+    """Whether the other side has yet to answer it."""
     life: RequestState = field(init=False)
     """Its place in the table of states, also when it is too late for any verb."""
     incoming: Incoming = field(init=False)
@@ -137,14 +142,6 @@ class Request(Openable):
         return self.state not in _OVER
 
     @property
-    def unanswered(self) -> bool:
-        """Whether the other side has yet to answer it, and so it overlaps others."""
-        if not self.ours:
-            return self.life is RequestState.PROPOSED_BY_PEER
-        cancelled = self.life is RequestState.CANCELLING
-        return self.peer_demand is None and (cancelled or self.life is RequestState.PROPOSED_BY_US)
-
-    @property
     def discarding(self) -> bool:
         """Whether data that still comes is passed over."""
         return self.intake is Intake.PASSED_OVER
@@ -160,11 +157,19 @@ class Request(Openable):
         return self.incoming.cursor
 
     @property
+    def all_received(self) -> bool:
+        """Whether nothing more will come that counts.
+
+        After an adjustment the peer may still be within the larger range, in pieces that are no
+        longer wanted.
+        """
+        return any(cursor.piece is None for cursor in self.incoming.candidates)
+
+    @property
     def passed_cursor(self) -> Cursor:
         """The place that the peer has reached, without a piece that it has to take back.
 
-        The end of the range if nothing more will come that counts: after an adjustment the peer may
-        still be within the larger range, in pieces that are no longer wanted.
+        The end of the range if `all_received`, even where the peer may be elsewhere, too.
         """
         incoming = self.incoming
         for cursor in incoming.candidates.possible.cursors:
@@ -219,6 +224,10 @@ class Request(Openable):
         answered = self.outgoing.demand is not None
         return asked and (answered or self.life is not RequestState.CANCELLED)
 
+    def link(self, seqnum: int) -> bytes | None:
+        """The hash of entry `seqnum`, if the request tells it."""
+        return self.outgoing.link(seqnum)
+
     def agrees(self, seqnum: int, hash: bytes) -> bool:
         """Whether all that this request tells of entry `seqnum` is that it has that hash."""
         sent, received = self.outgoing.links, self.incoming.links
@@ -250,7 +259,8 @@ class Request(Openable):
         adjust = Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
         if adjust.eagerness is None:
             raise Violation(ErrorCode.CONFIRMATION_WITHOUT_EAGERNESS)
-        self._adjust(adjust, Input.CONFIRM)
+        self._adjust(adjust, Input.CONFIRM, self.incoming.adjust)  # data comes after it has arrived
+        self.answer()
         self.know(links, verifier)
 
     def know(self, links: Mapping[int, bytes] | None, verifier: PayloadVerifier | None) -> None:
@@ -269,21 +279,20 @@ class Request(Openable):
         force is ignored.
         """
         adjust = Adjust(request_id=self.request_id, eagerness=eagerness, **changes)
-        self._adjust(adjust, Input.ADJUST)
+        self._adjust(adjust, Input.ADJUST, self.incoming.may_adjust)
 
-    def _adjust(self, adjust: Adjust, input: Input) -> None:
-        demand, incoming = self.incoming.demand_after(adjust), self.incoming.candidates
+    def _adjust(
+        self, adjust: Adjust, input: Input, adjust_incoming: Callable[[Adjust, Demand], None]
+    ) -> None:
+        demand = self.incoming.demand_after(adjust)
         self.check_adjust(adjust)
         if input is Input.ADJUST and self.is_ambiguous(adjust):
             raise Violation(ErrorCode.SPARSE_END_FIXED, f"request {self.request_id}")
-        if incoming.count >= self._output.limits.request_adjustments_max:
+        if self.incoming.candidates.count >= self._output.limits.request_adjustments_max:
             raise Violation(ErrorCode.TOO_MANY_ADJUSTMENTS, f"request {self.request_id}")
         encoded = encode_control(adjust)
         self.move(input)
-        if input is Input.CONFIRM:
-            incoming.adjust(adjust, demand)  # data comes after it has arrived
-        else:
-            incoming.may_adjust(adjust, demand)
+        adjust_incoming(adjust, demand)
         self.outgoing.adjust(adjust)
         self._output.say(encoded)
 
@@ -306,6 +315,10 @@ class Request(Openable):
         bounds = self.outgoing.cursor.range.bounds
         closed = self.proposal.sparse and self.proposal.payload_only
         return closed and bounds.tightened(adjust.end, None) != bounds
+
+    def answer(self) -> None:
+        """The other side has answered, or never will: it overlaps nothing from now on."""
+        self.unanswered = False
 
     @local
     def cancel(
@@ -337,6 +350,8 @@ class Request(Openable):
 
     def say_cancel(self, cancel: Cancel) -> None:
         """Send a cancel, and the marker after the last of our data."""
+        if not self.ours:
+            self.answer()
         self._output.say(encode_control(cancel))
         self._output.mark_cancelled(self.request_id)
 
@@ -354,7 +369,7 @@ class Request(Openable):
         packet = (
             b"\x81" if entry.end_of_log else b"\x80",
             self._backlink_to_send(entry),
-            varu64.encode(entry.payload_size),
+            _ENCODE(entry.payload_size),
             entry.payload_hash,
             entry.signature,
         )
@@ -372,19 +387,18 @@ class Request(Openable):
         """
         self.move(Input.SEND)
         outgoing, output, view = self.outgoing, self._output, memoryview(data).cast("B")
-        self._check_given(entry)
-        possible = outgoing.check_payload(len(view), entry)
-        verifier: PayloadVerifier | None = None
-        if output.checks or not output.is_safe:
-            due = outgoing.known_entry(possible.piece.seqnum, entry)
+        given = self._given(entry)
+        possible = outgoing.check_payload(len(view), given)
+        hashed = not (output.trusts_caller and output.is_safe)
+        if output.checks:
+            due = outgoing.payload_entry(given)
             assert due is not None
-            verifier = outgoing.hashed(due, view, tries=True)
-            ends = outgoing.cursor.offset + len(view) == due.payload_size
-            if output.is_safe and ends and verifier and verifier.fault() is not None:
-                raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {due.seqnum}")
+            if outgoing.cursor.offset + len(view) == due.payload_size:
+                self._check_payload(due, view)
+                hashed = False  # it has been
         self._put(*output.packets(view, compress=compress))
-        outgoing.begin_payload(possible, entry)
-        return outgoing.take_payload(len(view), verifier)[0]
+        outgoing.begin_payload(possible, given)
+        return outgoing.take_payload(view, hashed=hashed)[0]
 
     @local
     def send_entries(self, entries: Iterable[StoredEntry]) -> int:
@@ -411,7 +425,7 @@ class Request(Openable):
         check_int("count", count)
         self.move(Input.SEND)
         self.outgoing.notify(count)
-        self._put(b"\x02" if count == 1 else b"\x03" + varu64.encode(count))
+        self._put(b"\x02" if count == 1 else b"\x03" + _ENCODE(count))
 
     @local
     def skip_payload(self, reason: SkipReason) -> None:
@@ -426,9 +440,8 @@ class Request(Openable):
         """Pass over `size` bytes of the payload that is due, which the peer has sent."""
         check_int("size", size)
         self.move(Input.SEND)
-        self._check_given(entry)
-        self.outgoing.jump(size, entry)
-        self._put(b"\x07" + varu64.encode(size))
+        self.outgoing.jump(size, self._given(entry))
+        self._put(b"\x07" + _ENCODE(size))
 
     @local
     def apologize(self) -> None:
@@ -459,12 +472,26 @@ class Request(Openable):
             why = f"{part} of entry {entry.seqnum} although {piece.seqnum} is due"
             raise Violation(ErrorCode.PIECE_OUT_OF_TURN, why)
 
-    def _check_given(self, entry: Entry | None) -> None:
+    def _given(self, entry: Entry | None) -> Entry | None:
+        if entry is None:
+            return None
+        self._check_entry(entry)
         piece = self.outgoing.cursor.piece
-        if entry is not None:
-            self._check_entry(entry)
-            if piece is not None and piece.part is Part.PAYLOAD:
-                self._check_due(entry, piece)
+        if piece is None or piece.part is Part.METADATA:
+            return None
+        self._check_due(entry, piece)
+        return entry
+
+    def _check_payload(self, entry: Entry, data: memoryview) -> None:
+        """The payload of `entry`, which ends with `data`, is right."""
+        if self.outgoing.cursor.offset == 0:
+            verifier: PayloadVerifier | None = PayloadVerifier(entry)
+        else:  # nothing is known of a payload whose beginning was not sent here
+            verifier = self.outgoing.verifier and self.outgoing.verifier.copy()
+        if verifier is not None:
+            verifier.update(data)
+            if verifier.fault() is not None:
+                raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {entry.seqnum}")
 
     def _backlink_to_send(self, entry: Entry) -> bytes:
         """The backlink, unless there is none to send because the peer can tell it."""

@@ -175,7 +175,8 @@ class Proposal:
         check_type("eagerness", self.eagerness, Eagerness)
         check_fields(self, "start", "size_min", "size_max")
         check_fields(self, "lower_certpool", "end", "upper_certpool", "start_offset", optional=True)
-        check_type("expected_hash", self.expected_hash, bytes, type(None))
+        if self.expected_hash is not None:
+            check_type("expected_hash", self.expected_hash, bytes)
 
     @classmethod
     def of_range(
@@ -273,12 +274,6 @@ class Proposal:
         if (lower == 1 and hash is not None) or (lower != 1 and not well_formed):
             raise Violation(ErrorCode.BAD_HASH, "of the expected start")
 
-    def overlaps(self, other: Proposal) -> bool:
-        """Whether their ranges have an entry in common, certificate pools apart."""
-        return (self.end is None or other.start <= self.end) and (
-            other.end is None or self.start <= other.end
-        )
-
     @property
     def first_seqnum(self) -> int:
         """The first entry that is transmitted in any part."""
@@ -333,7 +328,8 @@ class Adjust:
     size_max: int | None = None
 
     def __post_init__(self) -> None:
-        check_type("eagerness", self.eagerness, Eagerness, type(None))
+        if self.eagerness is not None:
+            check_type("eagerness", self.eagerness, Eagerness)
         check_fields(self, "end", "upper_certpool", "size_min", "size_max", optional=True)
 
 
@@ -354,8 +350,10 @@ class Cancel:
     def __post_init__(self) -> None:
         check_type("reason", self.reason, CancelReason)
         check_fields(self, "seqnum", optional=True)
-        check_type("entry", self.entry, Entry, type(None))
-        check_type("proof", self.proof, ForkProof, type(None))
+        if self.entry is not None:
+            check_type("entry", self.entry, Entry)
+        if self.proof is not None:
+            check_type("proof", self.proof, ForkProof)
 
     def check(self, proposal: Proposal) -> None:
         """Raise `Violation` unless it proves its claim about the range that was proposed."""

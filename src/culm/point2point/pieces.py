@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from culm.bamboo.links import SEQNUM_MAX, lower_pool, shortest_path, upper_pool
 from culm.point2point.errors import ErrorCode, Violation
-from culm.point2point.messages import Adjust, Demand, Proposal
+from culm.point2point.messages import Demand, Proposal
 
 _WHOLE = 1 << 64  # more than any offset
 
@@ -295,35 +295,39 @@ class Candidates:
 
     # Adjustments.
 
-    def adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
-        """From now on a smaller range applies to the sender, and `demand`: see `may_adjust`."""
-        end, upper_certpool = adjust.end, adjust.upper_certpool
-        if demand is not None:
-            self.possible = Possible(self.possible.cursors, (demand,))
+    def retarget(self, end: int | None, upper_certpool: int | None) -> None:
+        """From now on a smaller range applies to the sender."""
         smaller = {bounds: bounds.tightened(end, upper_certpool) for bounds in self.ranges}
         self._adjusted = [bounds.tightened(end, upper_certpool) for bounds in self._adjusted]
         ranges = {bounds: self._range(bounds) for bounds in dict.fromkeys(smaller.values())}
         self._place(cursor.retargeted(ranges[smaller[cursor.range.bounds]]) for cursor in self)
         self._go_on_in(ranges)
 
-    def may_adjust(self, adjust: Adjust, demand: Demand | None = None) -> None:
+    def may_be_retargeted(
+        self, end: int | None, upper_certpool: int | None, *, by_sender: bool
+    ) -> None:
         """A smaller range applies to the sender, now or later.
 
-        Adjustments by the same endpoint take effect in order.  `demand`: the receiver's wishes
-        after it, if the receiver made it.
+        Adjustments by the same endpoint take effect in order.
         """
-        cursors, demands = self.possible
-        if demand is not None and demand != demands[-1]:
-            self.possible = Possible(cursors, (*demands, demand))
-        adjusted, by_sender = self._adjusted, demand is None
-        tightened = adjusted[by_sender].tightened(adjust.end, adjust.upper_certpool)
-        bounds = adjusted[by_sender] = tightened
+        adjusted = self._adjusted
+        bounds = adjusted[by_sender] = adjusted[by_sender].tightened(end, upper_certpool)
         smaller = {bounds: None}  # where it is smaller than all that may hold
         if not bounds.is_within(adjusted[not by_sender]):
             smaller = dict.fromkeys(each.tightened(*bounds) for each in self.ranges)
-        ranges = {each: self._range(each) for each in (*self.ranges, *smaller)}
-        if len(ranges) > len(self.ranges):
-            self._go_on_in(ranges)
+        new = {each: self._range(each) for each in smaller if each not in self.ranges}
+        if new:
+            self.ranges.update(new)
+            self._shared = min(self._shared, *map(self.first.range.shared_with, new.values()))
+            self._place(self._apart(1))
+
+    def ask(self, demand: Demand) -> None:
+        self.possible = Possible(self.possible.cursors, (demand,))
+
+    def may_be_asked(self, demand: Demand) -> None:
+        cursors, demands = self.possible
+        if demands[-1] != demand:
+            self.possible = Possible(cursors, (*demands, demand))
 
     # Moves of the sender.
 
@@ -332,12 +336,13 @@ class Candidates:
 
         Changes nothing.  Raises the first `Violation` if none allows it.
         """
-        cursors, demands = self.possible
+        possible = self.possible
+        cursors, demands = possible
         if count > 1 and self._are_together(1):
             cursors = self._apart(count)
         if len(demands) == len(cursors) == 1:  # nearly always
             check(cursors[0], demands[0])
-            return Possible(cursors, demands)
+            return Possible(cursors, demands) if cursors is not possible.cursors else possible
         kept: list[Cursor] = []
         oldest = len(demands) - 1  # demands before this one are ruled out
         violation: Violation | None = None

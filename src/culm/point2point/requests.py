@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import compress
 
 from culm.arguments import check_int, check_type
 from culm.bamboo.entry import Entry, LogKey
@@ -13,7 +15,6 @@ from culm.point2point import events, messages
 from culm.point2point.channels import Output, PayloadBody, RunReader, RunVerifier
 from culm.point2point.codec import (
     NUMBERS,
-    Metadata,
     PacketType,
     decode_control,
     decode_metadata,
@@ -68,8 +69,8 @@ class ControlChannel:
         self._output = output
         self._inbox = ReceiveBuffer()
         self._events: Queue[events.ConnectionEvent] = Queue()
-        # By log and whether they are ours, in the order of the proposals.
-        self._sides: dict[tuple[LogKey, bool], dict[int, Request]] = {}
+        # First and last entries, by log and whether they are ours, in the order of the proposals.
+        self._sides: dict[tuple[LogKey, bool], dict[int, tuple[int, int]]] = {}
         self._next = int(role)  # where to look for a free id of ours
         # Where our marker ends, by ended request, in order, until that id is told to be free.
         self._leaving: OrderedDict[int, int] = OrderedDict()
@@ -113,7 +114,7 @@ class ControlChannel:
         request = self.open(request_id, proposal, ours=True)
         self.credit -= 1
         self._output.say(encoded)
-        self.drop_overlaps(request)
+        self._drop_overlaps(request)
         return request
 
     def give_up(self, request: Request, reason: events.GivenUp) -> None:
@@ -165,7 +166,7 @@ class ControlChannel:
         self.granted -= 1
         request = self.open(request_id, proposal, ours=False)
         self._events.append(events.Proposed(request_id=request_id, proposal=proposal))
-        self.drop_overlaps(request)
+        self._drop_overlaps(request)
 
     def _take_adjust(self, request: Request, message: messages.Adjust) -> None:
         before, answers = request.life, request.ours and request.unanswered
@@ -176,13 +177,15 @@ class ControlChannel:
         request.check_adjust(message)
         ambiguous = request.is_ambiguous(message)
         request.move(Input.PEER_ADJUST)
+        if answers:
+            request.answer()
         outgoing.adjust(message, demand)
         event = events.Confirmed if before is RequestState.PROPOSED_BY_US else events.Adjusted
         self._events.append(event(request_id=request.request_id, adjustment=message))
         if before is not RequestState.CONFIRMED:  # data follows it
-            incoming.candidates.adjust(message)
+            incoming.adjust(message)
             return
-        incoming.candidates.may_adjust(message)
+        incoming.may_adjust(message)
         count_max = self._output.limits.request_adjustments_max
         if ambiguous or incoming.candidates.count > count_max:
             self.give_up(request, events.GivenUp.UNTRACEABLE)
@@ -192,6 +195,7 @@ class ControlChannel:
         confirms = message.reason is messages.CancelReason.CONFIRM
         crossed = request.life is RequestState.CANCELLING
         request.move(Input.PEER_CONFIRM_CANCEL if confirms else Input.PEER_CANCEL)
+        request.answer()
         request_id = request.request_id
         if not confirms:
             self._events.append(events.Cancelled(request_id=request_id, cancel=message))
@@ -213,19 +217,10 @@ class ControlChannel:
             self.grant(1)
         self._events.append(events.RequestEnded(request_id=request.request_id))
 
-    def drop_overlaps(self, new: Request) -> None:
-        """Of overlapping proposals that crossed, drop the losers, as if they had never been sent.
-
-        Both ends give the credit back to the proposer.  Both compare the same pairs in the same
-        order, because each message on the control channel is in order and a proposal takes part
-        until it is answered.
-        """
-        for rival in list(self._sides.get((new.proposal.log, not new.ours), {}).values()):
-            if not (new.unanswered and rival.unanswered and new.proposal.overlaps(rival.proposal)):
-                continue
-            winner, loser = sorted((new, rival), key=_rank)
-            loser.move(Input.DROP)
-            self._remove(loser)
+    def _drop_overlaps(self, new: Request) -> None:
+        """As if the losers had never been sent: both ends give the credit back to the proposer."""
+        for loser, winner in self.overlaps(new):
+            self.drop(loser)
             dropped = events.ProposalDropped(
                 request_id=loser.request_id, ours=loser.ours, winner_id=winner.request_id
             )
@@ -233,8 +228,6 @@ class ControlChannel:
             if loser.ours:
                 self._take_credit(min(1, MAX - self.credit))
             else:
-                self._dropped.add(loser.request_id // 2)
-                self._dropped.join_lowest(max(1, self._output.limits.dropped_max))
                 self.granted = min(self.granted + 1, MAX)
 
     # The table of requests, and their ids.
@@ -269,20 +262,55 @@ class ControlChannel:
         """It has been proposed, under an id that has been checked."""
         request = Request(request_id, proposal, self._output, ours=ours)
         self.requests[request_id] = request
-        self._sides.setdefault((proposal.log, ours), {})[request_id] = request
+        self._sides.setdefault((proposal.log, ours), {})[request_id] = _span(proposal)
         if not ours:
             self._dropped.discard(request_id // 2)
         elif request_id >= self._next:
             self._next = self._id_after(request_id)
         return request
 
+    def drop(self, request: Request) -> None:
+        """Forget it as if it had never been proposed."""
+        request.move(Input.DROP)
+        self._remove(request)
+        if not request.ours:
+            self._dropped.add(request.request_id // 2)
+            self._dropped.join_lowest(max(1, self._output.limits.dropped_max))
+
     def _remove(self, request: Request) -> None:
         request_id, side = request.request_id, (request.proposal.log, request.ours)
+        request.answer()
         del self.requests[request_id], self._sides[side][request_id]
         if not self._sides[side]:
             del self._sides[side]
         if request.ours:
             self._leaving[request_id] = self._output.queued_total
+
+    # Proposals that overlap.
+
+    def overlaps(self, new: Request) -> Iterator[tuple[Request, Request]]:
+        """Losers and winners of overlapping proposals that crossed; drop the losers.
+
+        Both endpoints compare the same pairs in the same order, because each message on
+        the control channel is in order and a proposal takes part until it is answered.
+        """
+        side = self._sides.get((new.proposal.log, not new.ours))
+        if not side:
+            return
+        start, end = _span(new.proposal)
+        # There may be many: built-in functions go through them.
+        starts, ends = zip(*side.values(), strict=True)
+        both = map(all, zip(map(end.__ge__, starts), map(start.__le__, ends), strict=True))
+        for rival in [self.requests[request_id] for request_id in compress(side, both)]:
+            if rival.unanswered:
+                loser, winner = (new, rival) if _rank(rival) < _rank(new) else (rival, new)
+                yield loser, winner
+                if loser is new:
+                    return
+
+
+def _span(proposal: messages.Proposal) -> tuple[int, int]:
+    return proposal.start, MAX if proposal.end is None else proposal.end
 
 
 def _rank(request: Request) -> tuple[int, bool]:
@@ -319,9 +347,7 @@ class DataReceiver:
         self._received_size = self._switches_size = 0
         self._body = PayloadBody(self._inbox, limits=output.limits)
         self._in_runs = in_runs
-        self._runs = RunReader(
-            inbox=self._inbox, body=self._body, family=output.family, verifier=verifier
-        )
+        self._runs = RunReader(self._inbox, self._body, family=output.family, verifier=verifier)
 
     def establish(self, session: Negotiated) -> None:
         self._safe = session.receive_mode is Mode.SAFE
@@ -344,9 +370,9 @@ class DataReceiver:
         """Whether it waits, and yet more of the same may come."""
         return self.waiting and self._runs.gathers
 
-    def ask_verifier(self) -> None:
-        if self.waiting:
-            self._runs.ask()
+    def ask_verifier(self) -> bool:
+        """Ask for verdicts on signatures; whether there was anything to ask."""
+        return self.gathers and self._runs.ask()
 
     @property
     def current_id(self) -> int | None:
@@ -431,24 +457,21 @@ class DataReceiver:
         return None
 
     def _take_packet(self) -> events.ConnectionEvent | None:
-        first, family = self._inbox[0], self._output.family
-        event: events.ConnectionEvent | None = None
-        if first in (PacketType.METADATA, PacketType.METADATA_END_OF_LOG):
-            packet = self._inbox.peek(metadata_size_max(family))
-            metadata, end = decode_metadata(packet, family=family)
-            event = self._take_metadata(metadata)
-        elif first not in NUMBERS:
+        first = self._inbox[0]
+        if first >= PacketType.METADATA:
+            return self._take_metadata(first)
+        count = NUMBERS.get(first)
+        if count is None:
             raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
+        numbers, end = varu64.decode_many(self._inbox.peek(_PACKET_HEADER_SIZE_MAX), 1, count)
+        event: events.ConnectionEvent | None = None
+        if first == PacketType.SWITCH:
+            self._switch(*numbers)
+            self._switches_size += end
+        elif first == PacketType.CANCELLED:
+            event = self._take_marker(*numbers)
         else:
-            packet = self._inbox.peek(_PACKET_HEADER_SIZE_MAX)
-            numbers, end = varu64.decode_many(packet, 1, NUMBERS[first])
-            if first == PacketType.SWITCH:
-                self._switch(*numbers)
-                self._switches_size += end
-            elif first == PacketType.CANCELLED:
-                event = self._take_marker(*numbers)
-            else:
-                event = self._take_for_current(first, *numbers)
+            event = self._take_for_current(first, *numbers)
         if not self.waiting:
             self._inbox.consume(end)
         return event
@@ -522,22 +545,31 @@ class DataReceiver:
                 seqnum, _ = incoming.skip(reason)
                 return events.PayloadSkipped(request_id=request_id, seqnum=seqnum, reason=reason)
 
-    def _take_metadata(self, metadata: Metadata) -> events.ConnectionEvent | None:
+    # Metadata.
+
+    def _take_metadata(self, first: int) -> events.ConnectionEvent | None:
+        if first > PacketType.METADATA_END_OF_LOG:
+            raise Violation(ErrorCode.UNUSED_DATA_BYTE, f"{first}")
+        metadata, size = decode_metadata(
+            self._inbox.peek(metadata_size_max(self._output.family)), family=self._output.family
+        )
         request = self._data_request()
         incoming = request.incoming
         if request.discarding:
+            self._inbox.consume(size)
             return None
         possible = incoming.check_metadata()
         try:
-            entry, signed = incoming.rebuild(possible, metadata, family=self._output.family)
+            rebuilt = incoming.rebuild(possible, metadata, family=self._output.family)
         except HashMissing as missing:
             request.wait()
             return events.HashWanted(request_id=request.request_id, seqnum=missing.seqnum)
-        request_id = request.request_id
+        request_id, (entry, signed, linked) = request.request_id, rebuilt
         doubtful = entry.seqnum - 1 if signed else incoming.doubtful_link(entry.seqnum)
         if self._safe and not (signed or doubtful):
             raise Violation(ErrorCode.INVALID_DATA, f"metadata of entry {entry.seqnum}")
-        if signed and incoming.link(entry.seqnum - 1) in (None, entry.backlink):
+        self._inbox.consume(size)
+        if signed and linked:
             incoming.take_metadata(possible, entry, valid=True)
         elif signed or self._safe:
             return self._suspect(request, entry, doubtful)
@@ -552,15 +584,15 @@ class DataReceiver:
     def _bring(self, request: Request, data: bytes) -> events.ConnectionEvent | None:
         """Bytes of a payload have come (none: of an empty one)."""
         incoming = request.incoming
-        if request.discarding or (self._body.size and not data):
+        if request.discarding or not (data or self._body.is_empty):
             return None
-        entry, offset = incoming.payload_due(), incoming.cursor.offset
-        finished, verified = incoming.take_payload(len(data), incoming.hashed(entry, data))
+        seqnum, offset = incoming.payload_due().seqnum, incoming.cursor.offset
+        finished, verified = incoming.take_payload(data)
         if verified is False and self._safe:
-            raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {entry.seqnum}")
+            raise Violation(ErrorCode.INVALID_DATA, f"payload of entry {seqnum}")
         return events.PayloadReceived(
             request_id=request.request_id,
-            seqnum=entry.seqnum,
+            seqnum=seqnum,
             offset=offset,
             data=data,
             finished=finished,

@@ -356,6 +356,9 @@ class Fetcher:
                 if fault is Reason.INVALID_LOG:
                     self.log_at_fault = log
                     fetched.unsound.add(log)
+                elif fault is Reason.PAYLOAD_HASH:
+                    fetched.unsound.add(log)
+                    fetched.fail(Failure("INVALID_DATA", f"{log_name(log)}: {_why(event)}"))
             case Settled():
                 self.settled()
 

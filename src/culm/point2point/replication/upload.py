@@ -231,7 +231,7 @@ class Upload:
         cursor = request.send_cursor
         piece = cursor.piece
         if piece is None:
-            if request.passed_cursor.piece is None or not self._wants_metadata():
+            if request.all_received or not self._wants_metadata():
                 request.cancel(CancelReason.END_OF_RANGE)
             return False
         passed, behind = request.passed_cursor, request.behind
