@@ -30,7 +30,7 @@ from culm.point2point.replication.events import (
     PayloadProgress,
     PiecesNotified,
 )
-from culm.point2point.replication.log_state import LogState
+from culm.point2point.replication.log_state import LogState, compared_by
 from culm.point2point.states import RequestState
 from culm.replication import Room, Turns, Writes
 
@@ -220,8 +220,8 @@ class _Batches:
 
     def _new(self, news: Sequence[NewEntry]) -> Sequence[NewEntry]:
         """Without the peer's entry that was only compared with ours, if it is the same."""
-        proposal, links = self._request.proposal, self._request.outgoing.links
-        if not self._request.ours or proposal.start != proposal.end or proposal.size_max:
+        request, links = self._request, self._request.outgoing.links
+        if not request.ours or compared_by(request.proposal) is None:
             return news
         return [new for new in news if links.get(new.entry.seqnum) != new.entry.hash()]
 

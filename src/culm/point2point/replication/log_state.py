@@ -37,10 +37,7 @@ class Ours(NamedTuple):
     @property
     def probed(self) -> int | None:
         """The entry that it compares with the peer's, if that is all."""
-        if self.request is None:
-            return None
-        proposal = self.request.proposal
-        return proposal.start if proposal.start == proposal.end and not proposal.size_max else None
+        return None if self.request is None else compared_by(self.request.proposal)
 
     def only_waits(self, *, hasty: bool) -> bool:
         """Whether the peer has no room for it, as far as we know; see `LogState.only_waits`."""
@@ -64,6 +61,11 @@ class Theirs(NamedTuple):
     @property
     def waits(self) -> bool:
         return self.request.state is RequestState.PROPOSED_BY_PEER
+
+
+def compared_by(proposal: Proposal) -> int | None:
+    """The entry that a proposal of ours is to compare with the peer's, if that is all."""
+    return proposal.start if proposal.start == proposal.end and not proposal.size_max else None
 
 
 def is_owed(range: Want | Proposal) -> bool:
