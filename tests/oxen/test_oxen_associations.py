@@ -246,6 +246,18 @@ def test_a_restart_is_noticed_soon_whatever_the_numbers_are(table: Table, one: i
     assert table.events() == [PeerLeft(peer=P, reason=LeaveReason.RESTARTED)]
 
 
+@pytest.mark.parametrize("one", [7, 2**40 - 2**27, 2**40 + 2**27, 2**62])
+def test_who_left_joins_again_at_once_whatever_the_numbers_are(table: Table, one: int) -> None:
+    """Its last words of before are still acknowledged, but only its new numbers are news."""
+    table.join(P, one=2**40)
+    table.tell_message(P, Finalize(0, 2**40))
+    assert table.events()[-1] == PeerLeft(peer=P, reason=LeaveReason.FINALIZED)
+    table.tell_message(P, Synchronize(0, 2**40))
+    assert P not in table.node.peers()
+    table.join(P, one=one)
+    assert table.events() == [PeerJoined(peer=P)]
+
+
 @pytest.mark.parametrize("one", [7, 2**50])
 @pytest.mark.parametrize("state", ["joined", "finalizing"])
 def test_a_forged_start_changes_nothing_if_the_peer_answers(

@@ -135,8 +135,9 @@ class Reception:
             return None
         tombstone = self._roster.tombstones.get(body.fr)
         if tombstone is not None:
-            fresh = (
-                isinstance(message, Synchronize) and tombstone.incoming.age_of(message) is Age.NEWER
+            # A new life has smaller numbers if its clock was set back.
+            fresh = isinstance(message, Synchronize) and (
+                tombstone.incoming.age_of(message) is not Age.SAME
             )
             if not fresh:
                 if tombstone.covers(message):
