@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -469,6 +470,20 @@ def test_the_dead_make_room_for_the_living() -> None:
     assert table.node.peers()[P].state is PeerState.GIVEN_UP
     assert begun(table)
     assert table.events() == [PeerForgotten(peer=P)]
+
+
+def test_of_several_dead_the_one_that_got_its_place_first_makes_room() -> None:
+    """It was any of them, by the hashes of their names, which differ from process to process."""
+    dead = [b"x%d" % number for number in range(8)]
+    table = Table(limits=replace(LIMITS, assemblies_max=len(dead)))
+    for sid in (*dead, Q):
+        let_in(table, sid, SIZE_MAX)
+    for sid in dead:
+        table.tell_message(sid, one(1, FIRST, b"a"))
+    table.wait(100.0, alive=(Q,))
+    table.events()
+    assert begun(table)
+    assert table.events() == [PeerForgotten(peer=dead[0])]
 
 
 def test_one_that_was_given_up_goes_on_where_it_was() -> None:

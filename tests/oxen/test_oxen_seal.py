@@ -468,6 +468,22 @@ def test_who_is_forgotten_is_not_heard_as_before() -> None:
     assert [to for to, _ in table_.sent] == [b"x0", b"new"]
 
 
+def test_of_those_with_equal_lives_the_one_known_for_longest_is_forgotten() -> None:
+    """It was any of them, by the hashes of their names, which differ from process to process."""
+    table_ = table(limits=Limits(peers_max=8))
+    names = [b"x%d" % number for number in range(17)]
+    for source in names:
+        table_.node.receive_datagram(sealed(b"de", source=source), source=source)
+        table_.drain()
+    forgotten: list[bytes] = []
+    for source in names:
+        before = table_.node.dropped[DropReason.REPLAYED]
+        table_.node.receive_datagram(sealed(b"de", 2, source=source), source=source)
+        table_.drain()
+        forgotten += [source] * (table_.node.dropped[DropReason.REPLAYED] - before)
+    assert forgotten == [b"x0"]
+
+
 # -- keys --------------------------------------------------------------------------------------
 
 

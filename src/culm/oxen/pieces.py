@@ -197,6 +197,6 @@ class Assemblies:
         """The streams of `sid` with a message of which only the first pieces have come."""
         return [of for (peer, of), assembly in self.held.items() if peer == sid and assembly.begun]
 
-    def holders(self) -> set[bytes]:
-        """The peers that have a place."""
-        return {sid for sid, _ in self.held}
+    def holders(self) -> list[bytes]:
+        """The peers that have a place, in the order in which they got them."""
+        return [sid for sid, _ in self.held]

@@ -229,8 +229,8 @@ class Seal:
             return life
         self._sources[source] = life = _Life(name, life.told)
         if len(self._sources) > self._sources_max:
-            others = self._sources.keys() - self._kept - {source} or {source}
-            earliest = min(others, key=lambda sid: self._sources[sid].name)
+            others = [sid for sid in self._sources if sid != source and sid not in self._kept]
+            earliest = min(others or [source], key=lambda sid: self._sources[sid].name)
             forgotten = self._sources.pop(earliest)
             self._forgotten = max(self._forgotten, forgotten, key=attrgetter("name"))
         return life
