@@ -27,7 +27,7 @@ from replicator_support import (
 )
 
 from culm.bamboo.author import LogAuthor
-from culm.bamboo.effects import AppendEntries, ReadEntries
+from culm.bamboo.effects import AppendEntries, ReadEntries, ReadLog
 from culm.bamboo.entry import Entry
 from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
@@ -279,6 +279,31 @@ def test_a_range_that_cannot_end_before_the_fork_is_told_as_refused() -> None:
     world.settle()
     assert LogRefused(log=LOG, fault=Reason.FORK) in reader.end.events
     assert_forked(5, reader)
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["adjusted", "cancelled"])
+def test_a_range_is_shortened_once_by_two_forks_that_are_seen_together(closed: bool) -> None:
+    """One is shown by the peer; the other is in the store by the time that is looked at."""
+    connection = replace(SMALL.connection, request_adjustments_max=2)
+    limits = replace(SMALL, connection=connection)
+    peer = RawPeer([NewEntry(new.entry) for new in TRUNK], limits=limits)
+    want = Want(first=1, last=17, sparse=closed, payload_only=True)
+    peer.machine.replicate(LOG, want)
+    peer.drain()
+    peer.control(adjust(3, "notify"))
+    earlier = ForkProof(TRUNK[8].entry, branch(9)[8].entry)
+
+    def respond(effect: Effect) -> object:
+        if isinstance(effect, ReadLog) and peer.store.fork(LOG) not in (None, earlier):
+            peer.store.add_fork(LOG, earlier)
+        return peer.store.perform(effect)
+
+    peer.respond = respond
+    peer.control(cancel(1, 135, proof_bytes(14)))
+    assert [each.fault for each in peer.of(LogRefused)] == [Reason.FORK] * closed
+    assert (cancel(3, 128) in peer.control_seen) is closed
+    assert peer.code is None
+    assert peer.store.fork(LOG) == earlier
 
 
 def test_an_entry_to_be_compared_that_the_peer_lacks_keeps_no_others_away() -> None:

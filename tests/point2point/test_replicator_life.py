@@ -67,10 +67,15 @@ def test_a_request_makes_room_though_the_peer_is_within_an_entry_or_had_no_place
     go(seed, tight=True)
 
 
-@pytest.mark.parametrize("seed", [227, 1005, 3352, 3391, 20224])
+@pytest.mark.parametrize("seed", [227, 1005, 2036, 3352, 3391, 20224])
 def test_an_entry_whose_payload_was_left_in_the_middle_by_a_backup_comes(seed: int) -> None:
     """Whether a request for it is open, has made room before, or its log has no place any more."""
     go(seed, tight=True)
+
+
+def test_readers_that_wait_for_room_go_on_when_there_is_some() -> None:
+    """Both waited for ever, in silence: one had got room meanwhile, for news, and was called."""
+    go(2060, tight=True)
 
 
 NEWS = [news_of((5, 5), log_id=number) for number in range(4)]

@@ -48,6 +48,9 @@ PINNED = {
     "a range that cannot end before a fork is told as refused": (50642,),
     "what the store answers to a request that is over finds no log any more": (30161,),
     "a payload that turns out to be missing before its entry is stored is not waited for": (4524,),
+    "a log that makes way for another leaves, though the peer has more of it": (40122, 60909),
+    "notifications in a range beside a live log at rest are news of that log": (40024, 71014),
+    "who waits for a payload in another request hears that it does not come": (61013, 61065),
 }
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from culm.replication import Room, Turns
 
 
@@ -75,3 +79,38 @@ def test_a_turn_that_is_not_used_goes_to_another_reader() -> None:
     assert readers.roused() == [3]
     readers.room.forget(3)  # it has nothing to read any more
     assert readers.roused() == [4]
+
+
+def test_who_gets_room_in_another_turn_of_its_own_waits_no_more() -> None:
+    """It would get the next turn for room, need none, and keep all others waiting."""
+    readers = Readers(size_max=10, read_size_max=50)
+    assert readers.claim(1, 2, 3) == [50, 0, 0]
+    readers.room.hold(1, 0)
+    assert readers.roused() == [2]
+    assert readers.claim(3) == [50]  # because of something new
+    assert not readers.room.awaits(3)
+    assert readers.claim(2) == [0]
+    readers.room.hold(3, 0)
+    assert readers.roused() == [2]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_as_long_as_there_is_room_somebody_who_waits_has_a_turn(seed: int) -> None:
+    """Whatever readers do with their turns: claim, claim for long, or read nothing."""
+    rng = Random(seed)
+    readers = Readers(size_max=rng.choice((1, 60, 100, 300)), read_size_max=50)
+    room, turns = readers.room, readers.turns
+    everybody = range(6)
+    for _ in range(300):
+        if turns and rng.random() < 0.5:
+            reader = turns.take()
+            if rng.random() < 0.3:
+                room.forget(reader)
+            else:
+                readers.claim(reader, size=rng.choice((1, 50, 1000)), lasting=rng.random() < 0.3)
+        elif rng.random() < 0.5:
+            turns.add(rng.choice(everybody))
+        else:
+            room.hold(rng.choice(everybody), 0)
+        waiting = [each for each in everybody if room.awaits(each)]
+        assert turns or room.size or not waiting, waiting

@@ -73,7 +73,7 @@ class Room(Generic[K]):
     each other, in order: each gets a turn when there is room again.  One read is always possible.
     """
 
-    __slots__ = ("_held", "_read_size_max", "_size", "_size_max", "_turns", "_waiting")
+    __slots__ = ("_called", "_held", "_read_size_max", "_size", "_size_max", "_turns", "_waiting")
 
     def __init__(self, turns: Turns[K], *, size_max: int, read_size_max: int) -> None:
         self._turns = turns
@@ -82,6 +82,7 @@ class Room(Generic[K]):
         self._held: dict[K, int] = {}
         self._size = 0
         self._waiting: dict[K, None] = {}
+        self._called: set[K] = set()  # they have got turns because of room, and not asked since
 
     @property
     def size(self) -> int:
@@ -98,12 +99,15 @@ class Room(Generic[K]):
         0 if there is none for the moment.  `lasting`: for something that takes long; it leaves a
         quarter of the whole to others.
         """
-        self.hold(key, 0)
-        free = self._size_max - self._size - (self._size_max // 4 if lasting else 0)
+        others = self._size - self._held.get(key, 0)
+        free = self._size_max - others - (self._size_max // 4 if lasting else 0)
         share = max(min(size, free // 2), self._read_size_max)
-        if share > free and self._size:
+        self._called.discard(key)
+        if share > free and others:
+            self.hold(key, 0)
             self._waiting[key] = None
             return 0
+        self._waiting.pop(key, None)
         self.hold(key, share)
         return share
 
@@ -118,13 +122,15 @@ class Room(Generic[K]):
 
     def _give_turns(self) -> None:
         places = max((self._size_max - self._size) // self._read_size_max, self._size == 0)
-        for waiting in list(islice(self._waiting, places)):
+        for waiting in list(islice(self._waiting, max(0, places - len(self._called)))):
             del self._waiting[waiting]
+            self._called.add(waiting)
             self._turns.add(waiting, fresh=False)
 
     def forget(self, key: K) -> None:
-        """It reads no more; a turn that it was given goes to another."""
+        """It reads no more for now; a turn that it was given goes to another."""
         self._waiting.pop(key, None)
+        self._called.discard(key)
         self._size -= self._held.pop(key, 0)
         self._give_turns()
 

@@ -38,6 +38,8 @@ def decide(purpose: Purpose, log: LogState) -> Plan | None:
 def wish(purpose: Purpose, log: LogState) -> Plan | None:
     """The proposal to make, if nothing is under way."""
     fork, told = log.fork_at, log.fork_told
+    if log.withdrawn:
+        return None
     match purpose:
         case Purpose.NEXT if log.probe is not None:
             return Plan(Action.PROBE, log.probe)
@@ -289,6 +291,12 @@ def is_wanted(proposal: Proposal, log: LogState) -> bool:
     """Whether we want the peer's entries there, now and later."""
     endless = proposal.end is None and not proposal.payload_only
     return endless and log.live
+
+
+def shows_next(proposal: Proposal, log: LogState) -> bool:
+    """Whether the peer has the entries after ours if it has passed over those of that range."""
+    runs_on = proposal.end is None and not (proposal.payload_only or proposal.sparse)
+    return runs_on and log.follows and proposal.first_seqnum <= log.position + 1
 
 
 def _in_reach(proposal: Proposal, log: LogState, stored: StoredEntry | None) -> bool:

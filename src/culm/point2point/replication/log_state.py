@@ -122,6 +122,7 @@ class LogState:
     refused: bool = False  # the peer refuses our proposals for the next entries, or we its data;
     rests: bool = False  # or these end when there is nothing new, as there are more logs
     rested: frozenset[int] = frozenset()  # requests that we have ended for that reason
+    withdrawn: bool = False  # it makes way for others: nothing is proposed
     ranges: tuple[Want, ...] = ()  # the first is the one under way
     # Those that have made way for others, until the peer has these entries.
     resting: Mapping[Want, int] = field(default_factory=dict[Want, int])
@@ -243,6 +244,13 @@ class LogState:
         if last.payload_complete or not self.want.admits_payload(last.payload_size):
             return False
         return last.payload_begun or self.want.payload_mandatory  # which was deleted, then
+
+    def _see_payload(self, last: StoredEntry | None) -> None:
+        """Take the state of the payload at the head."""
+        self.payload_due = last is not None and self._is_due(last)
+        if last is not None and last.seqnum == self.withheld and last.payload_complete:
+            self.withheld, self.told = 0, None  # which is news to the peer
+            self._end(self.ours[Purpose.NEXT].request)
 
     def _store_all(self, batch: Sequence[NewEntry]) -> None:
         first, last = self.position + 1, self.position + len(batch)
@@ -375,6 +383,10 @@ class LogState:
     def _cancel(self, request: Request, reason: CancelReason) -> None:
         self._commands.append(steps.Cancel(request, reason))
 
+    def _end(self, request: Request | None) -> None:
+        if request is not None and request.is_open:
+            self._cancel(request, CancelReason.RESOURCE_LIMIT)
+
     def _ask(
         self,
         question: steps.Question,
@@ -415,6 +427,7 @@ class LogState:
     def _payload_withheld(self, withheld: steps.PayloadWithheld) -> None:
         self.withheld = withheld.seqnum
         self._payload_over(withheld.seqnum)
+        self._do(steps.Notice.NEWS)  # to the peer, if it waits for that payload in another request
 
     def _payload_lost(self, lost: steps.PayloadLost) -> None:
         self._ask(lost, ReadEntry, seqnum=lost.seqnum)

@@ -169,7 +169,7 @@ class LogSync(LogState):
         # Else it is shorter because of a fork, or we have stored more since.
         if seqnum >= self.position or fork is not None:
             self.head = head
-            self.payload_due = status.last is not None and self._is_due(status.last)
+            self._see_payload(status.last)
         if fork is not None and news and self.loaded:  # by another replicator over the same store
             self._forked(fork)
 
@@ -202,7 +202,8 @@ class LogSync(LogState):
                     if theirs.waits:
                         self._say(theirs.request, Answer.DEFER)
             case steps.Happening.WITHDRAWN:
-                self.rests, self.lost = not self.refused, True  # other ranges may come
+                self.rests = not self.refused
+                self.withdrawn = self.lost = True  # other ranges may come
                 self.resting = {**self.resting, **{each: each.first or 1 for each in self.ranges}}
                 self.ranges = ()
                 for ours in self.ours.values():
@@ -220,7 +221,7 @@ class LogSync(LogState):
             self._add_range(want)
             return
         self.follows, self.only_stored, self.synced = True, False, None
-        self.refused = self.rests = False
+        self.refused = self.rests = self.withdrawn = False
         self._make_room(Purpose.NEXT)
         # Requests under way are for other wishes, or past a payload that is to be asked for again.
         if want != self.want or 0 < self.withheld == self.position:
@@ -231,10 +232,6 @@ class LogSync(LogState):
                 self._cancel(joined.request, CancelReason.RESOURCE_LIMIT)
         self.want, self.withheld = want, 0
         self._look(wanted)
-
-    def _end(self, request: Request | None) -> None:
-        if request is not None and request.is_open:
-            self._cancel(request, CancelReason.RESOURCE_LIMIT)
 
     # Our requests, from the wish to the proposal.
 
@@ -431,8 +428,10 @@ class LogSync(LogState):
         joins, ours = decisions.is_wanted(request.proposal, self), self.ours[Purpose.NEXT].request
         if (request is ours and not self._only_compares(request)) or (joins and not request.ours):
             self.passed = max(self.passed, seqnum)  # else they come in another
+        elif request.ours and decisions.shows_next(request.proposal, self):
+            self.offered = max(self.offered or 0, seqnum)
         self._rouse(seqnum)
-        self._propose(Purpose.RANGE)
+        self._propose(Purpose.NEXT, Purpose.RANGE)
 
     # The peer's requests.
 

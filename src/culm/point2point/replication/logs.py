@@ -214,6 +214,7 @@ class Logs:
         """It has a place, or has not left it yet: nothing of it waits for one any more."""
         told, fork, wants, _ = self._absent.pop(log, Absent())
         self.queue.pop(log, None)
+        self.states[log] = replace(self.states[log], withdrawn=False)
         if told is not None:
             self.tell(log, steps.Offered(told, None))
         if fork is not None:  # else we would tell the peer of it, which has as little room
@@ -268,7 +269,14 @@ class Logs:
         if newcomers is not None:
             theirs = newcomers + sum(self._absent[log].told is not None for log in self.queue)
             wanted, hasty = wanted + theirs, self._hasty and theirs > 0
-        waiting = [log for log, each in self.states.items() if each.only_waits(hasty=hasty)]
+        # The answer to a proposal brings credit for another.
+        awaits = any(request.unanswered for request in self.shared.connection.requests.values())
+        crowded = {log for log, _ in self._crowded} if awaits else set[LogKey]()
+        waiting = [
+            log
+            for log, each in self.states.items()
+            if log not in crowded and each.only_waits(hasty=hasty)
+        ]
         for log in waiting[:wanted]:
             state = self.states[log]
             self._absent[log] = Absent(wants=(state.want,) if state.follows else ())
@@ -343,6 +351,9 @@ class Logs:
                 else:
                     request.pass_over()
             case steps.Shorten(request, end):
+                pool = request.send_cursor.range.upper_certpool
+                if not request.is_open or (pool is not None and pool <= end):
+                    return  # it has been, by another fork that was seen in the same step
                 try:
                     request.adjust(end=end, upper_certpool=end)
                 except LocalProtocolError:  # too many, or a sparse range of payloads alone

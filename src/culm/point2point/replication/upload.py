@@ -101,6 +101,8 @@ class Reading:
         """The request cannot go on for now: leave the room to others."""
         if not self.busy:
             self.keep([due for due in islice(self.entries, 1) if due.payload is None])
+            if not self._shared.room.awaits(self._request_id):
+                self._shared.room.forget(self._request_id)
 
     def close(self) -> None:
         self._state = _State.CLOSED
