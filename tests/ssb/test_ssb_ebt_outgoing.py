@@ -7,7 +7,7 @@ from gc import collect, get_objects
 import pytest
 from ebt_support import ALICE, BOB, CAROL, DAVE, Host, Pair, alice, feed, on
 
-from culm.ssb.ebt import Limits, ReadMessages, SessionRole
+from culm.ssb.ebt import Limits, LoadClock, ReadMessages, SessionRole
 from culm.ssb.ebt.session import PeerSession
 
 
@@ -73,6 +73,26 @@ def test_a_session_that_has_ended_is_not_kept_by_a_slow_store() -> None:
     assert feed("zoe") not in [each.peer for each in kept]
     host.machine.complete(effect.ticket, host.store.perform(effect))
     assert host.take(session) == []
+
+
+def test_all_sessions_of_a_peer_wait_for_one_clock_from_the_store() -> None:
+    """Each had asked for one, and stayed with it before a store that stood still."""
+    host = alice()
+    zoe = feed("zoe")
+    for _ in range(3):
+        session = host.machine.connect(zoe, role=SessionRole.SERVER)
+    effect = host.machine.next_effect()
+    assert isinstance(effect, LoadClock)
+    assert host.machine.next_effect() is None
+    collect()
+    kept = [each for each in get_objects() if isinstance(each, PeerSession)]
+    assert [each.number for each in kept if each.peer == zoe] == [session]
+    host.machine.complete(effect.ticket, host.store.perform(effect))
+    assert host.machine.is_ready(session)
+    host.machine.disconnect(session)
+    host.drain()
+    host.machine.connect(zoe, role=SessionRole.SERVER)
+    assert isinstance(host.machine.next_effect(), LoadClock)
 
 
 def test_a_feed_that_was_left_out_is_sent_to_who_has_asked_for_it_once_it_is_followed() -> None:

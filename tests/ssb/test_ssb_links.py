@@ -12,7 +12,7 @@ from peer_support import Node, connect, feed_of, identity, packet, packets, run
 
 from culm.ssb import ebt, history, muxrpc
 from culm.ssb.ebt import SessionEnded, SessionOpened, SessionRole
-from culm.ssb.messages import create_message
+from culm.ssb.messages import ClassicMessage, FeedPlace, create_message
 from culm.ssb.peer import (
     ErrorCode,
     ExchangeInput,
@@ -519,3 +519,31 @@ def test_who_has_sent_the_next_message_stays_the_source_while_it_is_verified(cla
         alice.advance(now)
     assert alice.peer.clock[dave] == 1
     assert alice.peer.source(dave) == feed_of("carol")  # which has promised more
+
+
+def chain(name: str, count: int) -> list[ClassicMessage]:
+    """The first messages of a feed."""
+    made: list[ClassicMessage] = []
+    for at in range(1, count + 1):
+        last = FeedPlace(made[-1].author, made[-1].sequence, made[-1].id) if made else None
+        made.append(create_message(identity(name), content=POST, timestamp=at, last=last))
+    return made
+
+
+def test_only_messages_that_follow_those_before_them_are_verified() -> None:
+    """Anybody could have had any number verified that nobody had asked for, before all others."""
+    alice = Node("alice", limits=Limits(verifying_max=9))
+    alice.peer.follow(feed_of("bob"))
+    alice.is_late = True
+    for name in ("bob", "eve"):  # Bob, who comes first, is asked
+        link = accept(alice, name)
+        link.receive_data(packet(1, OPEN) + packet(1, {feed_of("bob"): 0}))
+        alice.drain()
+    first, second, third = chain("bob", 3)
+    for each in (third, third, first, first, third, second):
+        link.receive_data(packet(1, each.data))
+    alice.drain()
+    assert [len(effect.signatures) for effect in alice.verdicts] == [2]
+    alice.judge()
+    alice.drain()
+    assert (alice.peer.clock[feed_of("bob")], link.closed) == (2, False)

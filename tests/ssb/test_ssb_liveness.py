@@ -182,6 +182,24 @@ def test_the_silence_of_our_own_store_is_nobodys_fault() -> None:
     assert len(packets(alice.take(link))) == 3  # notes, and a ping
 
 
+@pytest.mark.parametrize("times", [{"ping_s": 0.0}, {"idle_timeout_s": 0.0}])
+def test_who_waits_for_our_store_is_not_looked_at_again_at_once(times: dict[str, float]) -> None:
+    """With no patience at all, the deadline was always past."""
+    alice = Node("alice", timing=Timing(**times))
+    link = alice.peer.attached(feed_of("bob"), role=SessionRole.SERVER)
+    link.receive_data(packet(1, OPEN))
+    while alice.peer.next_event() is not None:
+        pass  # the session waits for the peer's clock
+    for _ in range(3):
+        due = alice.peer.next_deadline()
+        assert due is not None
+        alice.peer.advance(due)
+        while alice.peer.next_event() is not None:
+            pass
+    assert not link.closed
+    assert due > 0.2
+
+
 def test_without_patience_nobody_is_asked() -> None:
     alice, _ = silent(SessionRole.SERVER, packet(1, OPEN), packet(1, {}), idle_timeout_s=inf)
     alice.advance(5.0)

@@ -133,6 +133,7 @@ class FeedExchange:
         "_format",
         "_lacking",
         "_limits",
+        "_loading",
         "_me",
         "_notes_s",
         "_now",
@@ -163,6 +164,7 @@ class FeedExchange:
             size_max=limits.unwritten_size_max, count_max=limits.write_count_max
         )
         self._readers: Turns[PeerSession] = Turns()  # with something to read, perhaps
+        self._loading: set[str] = set()  # peers whose clocks are on their way from the store
         self._saving: dict[str, PeerClock] = {}  # peers' clocks on their way to the store
         self._limits = limits
         self.sessions: dict[int, PeerSession] = {}
@@ -188,8 +190,7 @@ class FeedExchange:
     def follow(self, feed_id: str) -> None:
         feed = self.feeds.follow(feed_id)
         # The peer that has the most of it becomes its source.
-        sessions = sorted(self.sessions.values(), key=lambda each: -each.told(feed_id))
-        for session in sessions:
+        for session in sorted(self.sessions.values(), key=lambda each: -each.told(feed_id)):
             self._inform(feed, session)
 
     def unfollow(self, feed_id: str) -> None:
@@ -248,10 +249,11 @@ class FeedExchange:
         self.sessions[session.number] = self._by_peer[session.peer] = session
         self._lacking[session.number] = {_NOTES: None}
         saving = self._saving.get(session.peer)
-        if saving is None:
-            self.work.ask(LoadClock, partial(self._loaded, session), peer=session.peer)
-        else:
-            self._loaded(session, saving)
+        if saving is not None:
+            self._loaded(session.peer, saving)
+        elif session.peer not in self._loading:  # otherwise it was asked for an earlier session
+            self._loading.add(session.peer)
+            self.work.ask(LoadClock, partial(self._loaded, session.peer), peer=session.peer)
 
     def fail(self, session: PeerSession, error: RemoteProtocolError) -> None:
         """End a session whose peer has broken a rule."""
@@ -274,12 +276,13 @@ class FeedExchange:
             SessionEnded(session=session.number, peer=session.peer, reason=reason, error=error)
         )
 
-    def _loaded(self, session: PeerSession, clock: PeerClock) -> None:
-        if session.state is SessionState.ENDED:
+    def _loaded(self, peer: str, clock: PeerClock) -> None:
+        self._loading.discard(peer)
+        if (session := self._by_peer.get(peer)) is None:
             return
         clock = session.remember(clock, stored=self.feeds.stored)
         if clock.told:
-            self._save(session.peer, clock)
+            self._save(peer, clock)
         if session.role is SessionRole.SERVER:
             session.move(SessionInput.LOADED_AS_SERVER)
             self._introduce(session)
@@ -392,11 +395,11 @@ class FeedExchange:
             if self._searches:
                 self.sources.moved(feed, session)
 
-    def expects(self, session: int, author: str, sequence: int) -> bool:
-        """Whether a message may be one that is checked."""
+    def expects(self, session: int, author: str, sequence: int, *, last: int) -> bool:
+        """Whether a message is checked in its turn, if those before it, up to `last`, are taken."""
         found = self.sessions.get(session)
         relation = None if found is None else found.relations.get(author)
-        if found is None or relation is None or sequence <= relation.feed.received:
+        if found is None or relation is None or sequence != max(last, relation.feed.received) + 1:
             return False
         self.sources.arrives(relation.feed, found, sequence)
         return True

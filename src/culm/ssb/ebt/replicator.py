@@ -242,9 +242,12 @@ class Replicator:
             raise LocalProtocolError(ErrorCode.WRONG_SEQUENCE, gap)
         self._exchange.append(feed, message)
 
-    def expects(self, session: int, author: str, sequence: int) -> bool:
-        """Whether a message may be one that is checked: no repetition, and of a feed of theirs."""
-        return self._exchange.expects(session, author, sequence)
+    def expects(self, session: int, author: str, sequence: int, *, last: int = 0) -> bool:
+        """Whether a message that is here is checked in its turn: the next one of a feed of theirs.
+
+        last: the last one of that feed, from there, that waits.
+        """
+        return self._exchange.expects(session, author, sequence, last=last)
 
     def verify(self, signatures: tuple[Signed, ...], then: Callable[[list[bool]], None]) -> None:
         """Have signatures of messages verified by the driver (`culm.signatures.Verify`).

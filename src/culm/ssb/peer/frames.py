@@ -86,6 +86,7 @@ class FrameQueue:
         self._verifier = verifier
         self._frames: deque[Frame] = deque()
         self._size = 0  # of all since there was none
+        self._last: dict[str, int] = {}  # by author: of messages since then, the last one to wait
 
     def __bool__(self) -> bool:
         return bool(self._frames)
@@ -101,13 +102,20 @@ class FrameQueue:
 
     def add(self, session: int, content: Content, size: int) -> None:
         """Take a frame of `size` bytes; the signature of a message that may count is verified."""
-        self._size = size + (self._size if self._frames else 0)
+        if not self._frames:
+            self._size = 0
+            self._last.clear()
+        self._size += size
         frame = Frame(session, content)
         self._frames.append(frame)
         if not isinstance(content, MessageFrame):
             return
         author, sequence, message = content
-        if isinstance(message, ClassicMessage) and self._core.expects(session, author, sequence):
+        last = self._last.get(author, 0)
+        if isinstance(message, ClassicMessage) and self._core.expects(
+            session, author, sequence, last=last
+        ):
+            self._last[author] = sequence
             signed = message.signed_by_author(hmac_key=self._verifier.hmac_key)
             frame.wait(self._verifier.verification.add(frame, signed))
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
+from typing import Final
 
 from culm import ssb
 from culm.arguments import check_int, check_numbers, check_type
 from culm.ssb import ebt, history, muxrpc
+
+_TICK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +37,8 @@ class Limits:
         refused.  Each reads the peer's clock, and feeds, from the store.
     verifying_max
         Signatures that the driver verifies at a time (`culm.signatures.Verify`), of messages in
-        sessions; as many frames of a connection wait for that, at most, and 128 KiB.  0: the peer
-        verifies them itself.
+        sessions that follow those before them; as many frames of a connection wait for that, at
+        most, and 128 KiB.  0: the peer verifies them itself.
     fill_size_max
         Bytes of feeds to put into a connection at a time.
     ssb
@@ -121,8 +124,12 @@ class Timing:
 
     @property
     def patience_s(self) -> float:
-        """The time for which a peer may be silent: the lesser of `ping_s` and `idle_timeout_s`."""
-        return min(self.ping_s, self.idle_timeout_s)
+        """The time for which a peer may be silent: the lesser of `ping_s` and `idle_timeout_s`.
+
+        A tenth of a second at least: with times of 0, one that waits for our store would be looked
+        at again and again at once.
+        """
+        return max(min(self.ping_s, self.idle_timeout_s), _TICK_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
