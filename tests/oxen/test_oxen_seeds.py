@@ -158,3 +158,19 @@ def test_seeds_that_start_in_any_order_meet() -> None:
             boot(sid)
             network.run(network.clock.now + 120.0)
         assert network.run(network.clock.now + 40.0, done=whole)
+
+
+def test_one_that_was_given_up_is_asked_at_once_when_our_user_names_it() -> None:
+    """The next question might be minutes away, and the user know that it is back."""
+    table = Table()
+    table.join(P)
+    table.wait(2_000.0)
+    assert table.events() == [PeerJoined(peer=P), PeerUnreachable(peer=P)]
+    table.said()
+    for _ in range(3):
+        table.node.join(P)
+        table.drain()
+    (parcel,) = table.said(P)
+    table.tell(P, kk=parcel.ka)
+    table.wait(1.0)
+    assert table.node.peers()[P].state is PeerState.SYNCHRONIZING

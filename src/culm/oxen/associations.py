@@ -92,6 +92,8 @@ class Associations:
         peer.ask(self._clock.unix)
         if peer.state is _SYNCHRONIZING:
             self.courier.synchronize(peer)
+        elif peer.state is _GIVEN_UP:
+            self._links.wonder(sid)
 
     def joined(self) -> list[Peer]:
         """Peers to which messages can be sent."""

@@ -137,6 +137,11 @@ class Links:
         self._proofs.expect(sid, told=True)
         return True
 
+    def wonder(self, sid: bytes) -> None:
+        """Ask `sid`, which was given up, for a sign of life, unless it has just been asked."""
+        if self._keepalives.wonder(sid, self._clock.unix):
+            self._outbox.ping(sid)
+
     def hear_rumour(self, sids: Iterable[bytes], size: int) -> None:
         """Note that a trusted server's datagram of `size` bytes tells of `sids`."""
         self._proofs.hear_rumour(sids, size)
@@ -206,8 +211,8 @@ class Links:
             self._drop(DropReason.MALFORMED)
             return None
         pays = AMPLIFICATION_MAX * len(data) > _ASKING_SIZE
-        if source in self._banned and pays and self._keepalives.wonder(source, self._clock.unix):
-            self._outbox.ping(source)
+        if source in self._banned and pays:
+            self.wonder(source)
         if ka is not None and not self._outbox.owe(source, ka):
             self._drop(DropReason.OUTBOX_FULL)
         if kk is not None:
