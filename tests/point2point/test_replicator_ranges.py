@@ -488,3 +488,23 @@ def test_who_has_shown_the_end_of_a_log_does_not_offer_it() -> None:
     peer.drain()
     assert not peer.machine.connection.requests
     assert [event.seqnum for event in peer.of(LogEnded)] == [9]
+
+
+@pytest.mark.parametrize("parts", [(200, 100), (200, 0), (200, None), (0, None)])
+def test_a_range_that_begins_inside_a_payload_that_nobody_has_comes_to_rest(
+    parts: tuple[int, int | None],
+) -> None:
+    """It was proposed again at once, for ever: its own end counted as news from the store."""
+    world = World()
+    data = NEWS[2].payload or b""
+    nodes: list[Node] = []
+    for part in parts:
+        begun = [] if part is None else [NewEntry(NEWS[2].entry, data[:part], staged=True)]
+        nodes.append(world.node(store_of([*NEWS[:2], *begun])))
+    world.connect(*nodes)
+    world.settle()
+    carried = world.carried
+    ask(nodes[0], LOG, Want(first=3))
+    world.wait(20)
+    assert world.carried - carried < 1000
+    assert settled(nodes[0].end)

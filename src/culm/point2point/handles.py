@@ -185,9 +185,12 @@ class Request(Openable):
         Metadata that the peer has only notified does not count if the peer is due to send its
         payload: we can send that payload only after the metadata.
         """
-        passed = self.passed_cursor
-        behind, due = self.outgoing.cursor.is_behind(passed), passed.piece
-        if not behind or due is None or due.part is Part.METADATA:
+        passed, cursor = self.passed_cursor, self.outgoing.cursor
+        behind = cursor.is_behind(passed)
+        if passed.piece is None:  # it may also be elsewhere, and want some of these
+            behind = min(behind, self.incoming.ahead_of(cursor))
+            passed = Cursor(cursor.range, cursor.index + behind)
+        if not behind or passed.piece is None or passed.piece.part is Part.METADATA:
             return behind
         return behind - 1 if self.incoming.payload_told(passed) is None else behind
 

@@ -16,7 +16,14 @@ from culm.point2point.handles import Request
 from culm.point2point.messages import CancelReason, Proposal
 from culm.point2point.pieces import Piece
 from culm.point2point.replication import steps
-from culm.point2point.replication.events import EntryStored, Interest, LogEnded, LogSynced, Want
+from culm.point2point.replication.events import (
+    EntryStored,
+    Interest,
+    LogEnded,
+    LogRefused,
+    LogSynced,
+    Want,
+)
 from culm.point2point.replication.steps import PeerStage, Purpose, Stage, Step
 from culm.point2point.states import RequestState
 from culm.wire.multihash import HashFamily
@@ -367,13 +374,14 @@ class LogState:
 
     def _received(self, received: steps.Received) -> None:
         request = received.request
-        if request is not self.ours[Purpose.RANGE].request or not self.ranges:
+        if request is not self.ours[Purpose.RANGE].request or not self.ranges or self.received:
             return
         last = self.ranges[0].last
-        if last is None or request.receive_cursor.range.end != last or self.received:
-            return
-        self.received = True
-        self._do(LogSynced(log=self.log, seqnum=last))
+        if last is not None:
+            self.received = True
+            whole = request.receive_cursor.range.end == last  # else it was to end before a fork
+            refused = LogRefused(log=self.log, reason=CancelReason.END_OF_RANGE)
+            self._do(LogSynced(log=self.log, seqnum=last) if whole else refused)
 
     # Commands.
 
@@ -407,8 +415,10 @@ class LogState:
     # News, and events that follow from it.
 
     def _stored(self, stored: steps.EntriesStored) -> None:
-        batch = stored.batch
+        batch, before = stored.batch, self.newest
         self._store_all(batch)
+        if self.newest > before:
+            self._rouse(self.newest)
         # The peer may want them in another request.
         if len(self.under_way) > 1 or stored.request_id not in self.under_way:
             self._do(steps.Notice.NEWS)

@@ -192,7 +192,6 @@ class LogSync(LogState):
             case steps.Happening.WRITE_ENDED:
                 self.writing -= 1
                 if not self.writing:
-                    self._rouse(self.newest)
                     self._propose_wanted()
                     if self.follows and self.newest > self.position:  # a gap may be filled
                         self._look(steps.Happening.CHANGED)
