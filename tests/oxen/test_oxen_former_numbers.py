@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from oxen_network import WatchedNetwork
@@ -50,6 +51,20 @@ def asked() -> tuple[Table, int]:
     start = our_start(table)
     assert start.known == 5
     return table, start.one
+
+
+@pytest.mark.parametrize("known", [2**61, START_MAX - 1])
+def test_how_far_we_go_on_above_a_former_number_is_up_to_chance(known: int) -> None:
+    """Or lives that are told of the same number have the same, and each takes what was sent to or
+    by another; and whoever makes one up knows ours."""
+    numbers: list[int] = []
+    for seed in range(20):
+        table = Table(seed=seed)
+        table.tell_message(P, Synchronize(0, 5, known=known))
+        numbers.append(our_start(table).one)
+    numbers.sort()
+    assert all(later - earlier >= RESTART_GAP for earlier, later in pairwise([known, *numbers]))
+    assert len({number % RESTART_GAP for number in numbers}) == len(numbers)
 
 
 def test_only_one_that_holds_our_number_is_acknowledged() -> None:

@@ -9,6 +9,7 @@ from culm.oxen.incoming import RESTART_GAP, START_MAX
 
 _EPOCH_S = 1_420_070_400  # 2015-01-01
 _SHIFT = 22
+_FAR_BITS = 46  # some hours of the clock
 
 
 class Numbers:
@@ -26,8 +27,14 @@ class Numbers:
         self._last = -2 * RESTART_GAP
 
     def next_start(self, above: int = 0) -> int:
-        """The next start, also far above the number `above`, if that may be a former one."""
+        """The next start, also far above the number `above`, if that may be a former one.
+
+        How far is up to chance: another life may have been told of the same number, and whoever
+        told it must not know ours.
+        """
         elapsed_ms = int((self._clock.unix - _EPOCH_S) * 1000) % (START_MAX >> _SHIFT)
         start = (elapsed_ms << _SHIFT) + self._rng.getrandbits(_SHIFT)
         self._last = max(start, self._last + 2 * RESTART_GAP)
-        return max(self._last, above + 2 * RESTART_GAP if 0 < above < START_MAX else 0)
+        if max(0, self._last - 2 * RESTART_GAP) < above < START_MAX:
+            return above + 2 * RESTART_GAP + self._rng.getrandbits(_FAR_BITS)
+        return self._last
