@@ -262,6 +262,30 @@ def test_an_entry_that_was_compared_and_is_the_same_is_not_told_as_stored() -> N
     assert any(isinstance(each, AppendEntries) for effects in seen for each in effects)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("places", [(1, None), (2, None), (1, 1)], ids=str)
+def test_what_was_compared_in_vain_is_not_compared_in_turns_for_ever(
+    places: tuple[int | None, ...], order: int
+) -> None:
+    """A log that had to give up its place forgot it, and told the fork again with the next."""
+    world = World(steps_max=5_000)
+    scarce = replace(SMALL.connection, requests_max=1)
+    few = [count and replace(SMALL, logs_max=count, connection=scarce) for count in places]
+    nodes = [world.node(limits=each or SMALL) for each in few]
+    for log_id in range(4):
+        trunk = news_of(SIZES, log_id=log_id)
+        other = news_of(SIZES, log_id=log_id, branch=b"other", fork_at=5)
+        for node in nodes:
+            node.store.append(key_of(trunk), trunk[:12])
+            node.store.add_fork(key_of(trunk), ForkProof(trunk[12].entry, other[12].entry))
+    world.connect(*nodes[::order])
+    world.wait(20)
+    carried = world.carried
+    world.wait(20)
+    assert world.carried - carried < 100  # signs of life
+    assert all(settled(node.end) for node in nodes)
+
+
 def test_a_range_that_cannot_end_before_the_fork_is_told_as_refused() -> None:
     """The end of a sparse range of payloads alone is fixed."""
     world = World()

@@ -30,6 +30,9 @@ from culm.wire.multihash import HashFamily
 
 _JOINS: Final = (PeerStage.COMPARING, PeerStage.CONFIRMED, PeerStage.CANCELLED)  # in this order
 
+_ANSWERED: Final = frozenset({Stage.OPEN, Stage.ENDING, Stage.FINISHED})
+_COMPARED_MAX: Final = 8
+
 
 class Ours(NamedTuple):
     """One proposal of ours at a time, from the wish to the end of the request."""
@@ -124,6 +127,7 @@ class LogState:
     fork_told: int | None = None  # the first forked entry that it knows of
     peer_end: int | None = None  # the end of the log by its word, before a range ends
     synced: int | None = None  # the entry of the last LogSynced
+    compared: tuple[int, ...] = ()  # entries of ours that we have compared with the peer's, lately
     # Our wishes of the moment.
     probe: int | None = None  # an entry of which the peer may have a different one
     refused: bool = False  # the peer refuses our proposals for the next entries, or we its data;
@@ -218,6 +222,16 @@ class LogState:
         return seqnum if self.fork is None else min(seqnum, self.fork.seqnum - 1)
 
     @property
+    def to_keep(self) -> Mapping[str, Any]:
+        """What is remembered while it has no place; else both might say it for ever, by turns."""
+        kept: dict[str, Any] = {}
+        if self.refused and not self.ended:
+            kept = {"refused": True, "offered": self.offered, "probe": self.probe}
+        if self.fork is not None:
+            kept |= {"fork_told": self.fork_told, "compared": self.compared}
+        return kept
+
+    @property
     def deferred(self) -> bool:
         """Whether there has been no room for a proposal of ours."""
         return any(ours.is_turned_away for ours in self.ours.values())
@@ -304,6 +318,11 @@ class LogState:
     def _refuse(self) -> None:
         """One side finds fault with the wishes or the data of the other."""
         self.refused, self.rests = True, False
+
+    def _note_compared(self, ours: Ours, *, dropped: bool) -> None:
+        """A request of ours is over: if it was to compare an entry, that has been done."""
+        if ours.probed is not None and not dropped and ours.stage in _ANSWERED:
+            self.compared = (*self.compared[1 - _COMPARED_MAX :], ours.probed)
 
     def _in(self, stage: PeerStage) -> list[Theirs]:
         return [each for each in self.theirs.values() if each.stage is stage]

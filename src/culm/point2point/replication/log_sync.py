@@ -123,9 +123,8 @@ class LogSync(LogState):
                 if result is not None and not result.payload_complete:
                     self._add_range(Want.payload_of(seqnum), again=True)
             case ForkProof() if is_dict(result):
-                links = question.links
-                other = [seqnum for seqnum, link in links if result.get(seqnum, link) != link]
-                self.probe = min(other, default=self.probe)
+                other = {n for n, link in question.links if result.get(n, link) != link}
+                self.probe = min(other.difference(self.compared), default=self.probe)
                 self._propose_wanted()
             case ForkProof():
                 self._do(ForkFound(log=self.log, proof=question))
@@ -384,6 +383,7 @@ class LogSync(LogState):
         """Ours has ended; `dropped`: by the overlap rule, before it began."""
         stage, request = self.ours[purpose]
         assert request is not None
+        self._note_compared(self.ours[purpose], dropped=dropped)
         self.ours = {**self.ours, purpose: Ours(steps.STAGES[stage][Step.END])}
         rests = request.proposal.end is None or request.receive_cursor.piece is None
         received = request.discarding or (self.received if purpose is Purpose.RANGE else rests)
@@ -560,7 +560,7 @@ class LogSync(LogState):
 
     def _cut_off(self, cut: steps.CutOff) -> None:
         if cut.request is self.ours[Purpose.RANGE].request and not self.received:
-            self._do(LogRefused(log=self.log, fault=Reason.FORK))
+            self._do(LogRefused(log=self.log, fault=cut.fault))
 
     def _miss(self, missing: steps.Missing) -> None:
         request, seqnum = missing

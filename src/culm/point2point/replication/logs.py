@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from culm.bamboo.entry import LogKey
 from culm.bamboo.forks import ForkProof
@@ -30,6 +32,8 @@ from culm.point2point.states import State
 _LOOKS_MAX: Final = 64  # at logs that might give up their places, in one go
 _ABSENT_MAX: Final = 1000  # logs without a place of which something is remembered, or `logs_max`
 
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
 
 class Absent(NamedTuple):
     """What is remembered of a log without a place."""
@@ -37,9 +41,7 @@ class Absent(NamedTuple):
     told: Proposal | None = None  # of the peer, and over: it has told of its entries
     fork: ForkProof | None = None  # which the peer has shown
     wants: tuple[Want, ...] = ()  # of ours: the next entries, and ranges that rest
-    # One side has refused the other's (else both would propose it for ever, by turns with others):
-    # what the peer has, and the entry to be compared.
-    refused: tuple[int | None, int | None] | None = None
+    kept: Mapping[str, Any] = _NOTHING  # of its state
 
 
 class Transfers:
@@ -203,23 +205,20 @@ class Logs:
 
     def take_place(self, log: LogSync) -> None:
         """Give a free place to a log, which goes on with what it has waited for."""
-        refused = self._absent.get(log.log, Absent()).refused
-        if refused is not None:
-            log = replace(log, refused=True, offered=refused[0], probe=refused[1])
-        self.states[log.log] = log
+        self.states[log.log] = replace(log, **self._absent.get(log.log, Absent()).kept)
         self.tell(log.log, steps.Happening.STARTED)
         self.go_on_with(log.log)
 
     def go_on_with(self, log: LogKey) -> None:
         """It has a place, or has not left it yet: nothing of it waits for one any more."""
-        told, fork, wants, _ = self._absent.pop(log, Absent())
+        known = self._absent.pop(log, Absent())
         self.queue.pop(log, None)
         self.states[log] = replace(self.states[log], withdrawn=False)
-        if told is not None:
-            self.tell(log, steps.Offered(told, None))
-        if fork is not None:  # else we would tell the peer of it, which has as little room
-            self.tell(log, fork)
-        for want in (*wants, *self.states[log].resting):
+        if known.told is not None:
+            self.tell(log, steps.Offered(known.told, None))
+        if known.fork is not None:  # else we would tell the peer of it, which has as little room
+            self.tell(log, known.fork)
+        for want in (*known.wants, *self.states[log].resting):
             self.tell(log, steps.Wanted(want))
 
     def wait(
@@ -293,14 +292,14 @@ class Logs:
 
     def _leave(self, log: LogKey) -> None:
         state = self.states.pop(log)
-        refused = (state.offered, state.probe) if state.refused and not state.ended else None
-        if state.resting or refused:
+        kept = state.to_keep
+        if state.resting or (kept and (log in self._absent or self._remembers_more)):
             known = self._absent.get(log, Absent())
             wants = (*known.wants, *state.resting)
-            self._absent[log] = known._replace(wants=wants, refused=refused)
+            self._absent[log] = known._replace(wants=wants, kept=kept)
         self._served.discard(log)
-        for kept in (self._unsettled, self._deferred):
-            kept.pop(log, None)
+        for table in (self._unsettled, self._deferred):
+            table.pop(log, None)
         for purpose in Purpose:
             self._crowded.pop((log, purpose), None)
         self.made_way = True
