@@ -17,6 +17,7 @@ from culm.oxen import (
     PeerJoined,
     PeerLeft,
     PeerState,
+    PeerUnreachable,
     SendFailed,
     State,
     Timing,
@@ -256,6 +257,19 @@ def test_who_left_joins_again_at_once_whatever_the_numbers_are(table: Table, one
     assert P not in table.node.peers()
     table.join(P, one=one)
     assert table.events() == [PeerJoined(peer=P)]
+
+
+@pytest.mark.parametrize("step", [0, 2**40])
+def test_whoever_is_asked_to_help_has_its_time_whatever_is_said_in_its_name(
+    table: Table, step: int
+) -> None:
+    """Nor is one that hears nothing from us, and says the same again and again, waited for."""
+    table.node.join(P)
+    for index in range(3):
+        table.tell_message(P, Synchronize(0, 7 + index * step))
+        assert table.events() == []
+        table.wait(27.0)
+    assert table.events() == [PeerUnreachable(peer=P)]
 
 
 @pytest.mark.parametrize("one", [7, 2**50])

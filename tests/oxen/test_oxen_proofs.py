@@ -213,6 +213,26 @@ def test_made_up_servers_keep_nobody_out() -> None:
     assert table.node.dropped[DropReason.PEERS_LIMIT] == 1000 - 8 + 8 + 100 - 1
 
 
+@pytest.mark.parametrize("one", [7, 2**50])
+def test_who_left_is_a_stranger_again_and_keeps_nobody_out(one: int) -> None:
+    """Anybody can repeat what it said in a former life, or make it up."""
+    table = Table(limits=Limits(peers_max=1))
+    table.join(STRANGER, one=2**40)
+    table.tell_message(STRANGER, Finalize(0, 2**40))
+    said = write_message(Synchronize(0, one))
+    data = encode_parcel(Parcel(body=MessageData(ME, STRANGER, 1, said)))
+    table.said()
+    for second in range(100):
+        if not second % 25:
+            table.node.receive_datagram(data, source=STRANGER)
+        table.wait(1.0)
+    drawn = sum(len(encode_parcel(parcel)) for parcel in table.said(STRANGER))
+    assert drawn <= 3 * 4 * len(data)
+    table.events()
+    table.join(b"P")
+    assert table.events() == [PeerJoined(peer=b"P")]
+
+
 def test_nothing_is_kept_of_strangers_that_came_and_left() -> None:
     """They have joined, and never answered a keepalive."""
     table = Table(limits=Limits(peers_max=8))

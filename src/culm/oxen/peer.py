@@ -152,7 +152,8 @@ class Peer:
         """
         self.incoming = incoming
         self.trust()
-        self.enter(PeerState.SYNCHRONIZING, now)
+        joins = self.state is PeerState.SYNCHRONIZING  # then its time for that goes on
+        self.enter(PeerState.SYNCHRONIZING, self.since if joins else now)
         at_once = now - self.began >= pause_s
         if at_once:
             self.began = now

@@ -143,6 +143,8 @@ class Reception:
                 if tombstone.covers(message):
                     self._courier.acknowledge(source, body)
                 return None
+            # It may as well be repeated by somebody, so its sender has to prove itself anew.
+            self._links.doubt(body.fr, size if source == body.fr else 0)
         # A trusted server that forwards the message vouches for its sender.
         told = source != body.fr and self._links.trusts(source)
         peer = self._associations.admit(body.fr, told=told, speaks=True)
@@ -254,7 +256,7 @@ class Reception:
 
     def _receive_synchronize(self, peer: Peer, message: Synchronize, size: int) -> bool:
         """Take the peer's numbers; acknowledge them only if it names ours, or none."""
-        outgoing, known = peer.outgoing, message.known
+        outgoing, known, is_first = peer.outgoing, message.known, peer.incoming is None
         excess = outgoing.excess_of(known)
         if excess and peer.state in _TALKING:
             taken = self._associations.doubt(peer, message, size)
@@ -264,8 +266,12 @@ class Reception:
             taken = self._follow(peer, message, size)
         if not taken or outgoing.excess_of(known):  # again: our numbers may have changed
             return False
-        if peer.state is _SYNCHRONIZING:  # the peer waits for us anew from now on
-            peer.wait_anew(self._clock.unix)
+        if peer.state is _SYNCHRONIZING:
+            now = self._clock.unix
+            if is_first or outgoing.holds(known):  # the peer waits for us anew from now on
+                peer.wait_anew(now)
+            elif now - peer.since >= self._timing.usable_s:
+                return False  # it may be old; a genuine one comes again until it names our number
         return True
 
     def _follow(self, peer: Peer, message: Synchronize, size: int) -> bool:
