@@ -10,13 +10,15 @@ from replicator_support import KEEP, SMALL, Node, World, news_of, same, store_of
 
 from culm.bamboo.author import LogAuthor
 from culm.bamboo.store import MemoryStore
-from culm.point2point import CancelReason
+from culm.point2point import NOTIFY, CancelReason
 from culm.point2point.replication import (
     Interest,
     LogRefused,
+    LogSynced,
     ReplicatorLimits,
     Settled,
     Timing,
+    Want,
     logs,
 )
 from culm.wire.multihash import YAMF
@@ -142,3 +144,47 @@ def test_who_can_remember_no_more_refusals_lets_no_more_logs_make_way(
     again, room = CancelReason.DO_NOT_RETRY, CancelReason.RESOURCE_LIMIT
     assert told == {0: again, 1: again, 2: again, 3: room, 4: room}
     assert end.of(Settled)
+
+
+@pytest.mark.parametrize("want", [Want(), Want(size_max=0), Want(eagerness=NOTIFY)], ids=str)
+@pytest.mark.parametrize("interest", [Interest(want=None), KEEP], ids=["none", "all"])
+def test_a_wish_for_one_log_outlives_its_place(interest: Interest, want: Want) -> None:
+    """Its news came no more, or came with what was not wanted."""
+    world = World()
+    few = world.node(interest=interest, limits=replace(SMALL, logs_max=2))
+    source = world.node(limits=replace(SMALL, logs_max=1))
+    world.connect(few, source)
+    world.wait()
+    authors = [LogAuthor(SigningKey(bytes([9]) * 32), family=YAMF, log_id=n) for n in range(3)]
+    for author in authors:
+        few.end.machine.replicate(author.log, want)
+        few.end.drain()
+        source.add(author.publish(b"first"))
+        world.wait(10)
+    assert not few.end.of(LogRefused)
+    for author in authors * 2:
+        source.add(author.publish(b"news"))
+        world.wait(10)
+    for author in authors:
+        entries = few.store.entries(author.log)
+        assert len(entries) == (0 if want.eagerness is NOTIFY else 3)
+        assert sum(each.payload_complete for each in entries) == (3 if want == Want() else 0)
+
+
+def test_a_range_asked_for_while_its_log_makes_way_is_not_lost() -> None:
+    """Two that wait for each other's only place: one makes way, and hears of a wish meanwhile."""
+    world = World(latency=1.0)
+    logs = [news_of((5, 5, 5), log_id=n) for n in range(2)]
+    for news in logs:
+        world.node(store_of(news), limits=replace(SMALL, logs_max=1)).timing = Timing(settle_s=5)
+    world.connect(*world.nodes)
+    end = world.nodes[1].end
+    while not any(state.withdrawn for state in end.machine.logs.values()):
+        assert world.now < 60
+        world.wait(0.25)
+    (log,) = end.machine.logs
+    end.machine.replicate(log, Want(first=1, last=2))
+    end.drain()
+    world.wait(200)
+    synced = LogSynced(log=log, seqnum=2)  # or the other does not have it yet
+    assert {synced, LogRefused(log=log, reason=CancelReason.DO_NOT_RETRY)} & {*end.events}

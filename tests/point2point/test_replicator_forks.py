@@ -286,6 +286,23 @@ def test_what_was_compared_in_vain_is_not_compared_in_turns_for_ever(
     assert all(settled(node.end) for node in nodes)
 
 
+@pytest.mark.parametrize("length", [1, 2])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_fork_that_is_shown_before_the_own_logs_are_known_is_learnt_of(
+    length: int, order: int
+) -> None:
+    """The proposal waits until the store has told its logs, and is cancelled with the proof."""
+    world = World()
+    told, slow = (world.node(store_of(TRUNK[:length])) for _ in range(2))
+    told.store.add_fork(LOG, ForkProof(TRUNK[5].entry, branch(6)[5].entry))
+    slow.paused = True
+    world.connect(*(told, slow)[::order])
+    world.run()
+    slow.paused = False
+    world.settle()
+    assert slow.store.fork(LOG) == told.store.fork(LOG)
+
+
 def test_a_range_that_cannot_end_before_the_fork_is_told_as_refused() -> None:
     """The end of a sparse range of payloads alone is fixed."""
     world = World()

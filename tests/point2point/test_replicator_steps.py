@@ -238,4 +238,4 @@ def test_a_range_is_fetched_until_all_of_it_is_here(
     event = over(request_id=0, ours=True, winner_id=1) if dropped else over(request_id=0)
     state, _ = told(state, event)
     assert bool(state.ranges) is (bool(lost) or (dropped and not received))
-    assert (state.received, state.lost) == (False, False)
+    assert (state.over, state.lost) == (False, False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from replicator_support import SERVE, key_of, news_of
 
-from culm.bamboo.effects import ReadEntries
+from culm.bamboo.effects import ReadEntries, ReadEntry
 from culm.bamboo.entry import LogKey
 from culm.bamboo.records import NewEntry
 from culm.bamboo.store import MemoryStore
-from culm.machine import Effect, Event, LocalProtocolError
+from culm.machine import Closed, Effect, Event, LocalProtocolError
 from culm.point2point import (
     EVERYTHING,
     NOTIFY,
@@ -42,7 +42,7 @@ LIMITS = ReplicatorLimits(read_ahead_size_max=1, connection=Limits(packet_size_m
 class Talk:
     """A replicator that serves, and the connection of a peer that has none.
 
-    The store does not answer reads of entries while it is `slow`.
+    The store does not answer effects that are `slow`.
     """
 
     def __init__(self, *logs: tuple[NewEntry, ...]) -> None:
@@ -52,7 +52,7 @@ class Talk:
         self.machine = Replicator(role=Role.REACTIVE, interest=SERVE, limits=LIMITS, family=YAMF)
         self.peer = Connection(role=Role.PROACTIVE, family=YAMF)
         self.effects: list[Effect] = []
-        self.slow = False
+        self.slow: tuple[type[Effect], ...] = ()
         self.told: list[Event] = []  # by the replicator,
         self.came: list[Event] = []  # and what has come to the peer
 
@@ -83,7 +83,7 @@ class Talk:
             while (effect := self.machine.next_effect()) is not None:
                 self.effects.append(effect)
             for done in [*self.effects]:
-                if not (self.slow and isinstance(done, ReadEntries)):
+                if not isinstance(done, self.slow):
                     self.effects.remove(done)
                     self.machine.complete(done.ticket, self.store.perform(done))
                     going_on = True
@@ -94,7 +94,7 @@ def test_a_request_that_no_longer_needs_its_turn_to_read_leaves_it_to_the_next()
     talk = Talk()
     talk.run()
     first, mine, last = (key_of(news) for news in NEWS)
-    talk.slow = True  # the first is read, and the others wait for that
+    talk.slow = (ReadEntries,)  # the first is read, and the others wait for that
     talk.ask_for(first)
     request = talk.range_of(mine, Want(first=1, last=3))
     request.confirm(EVERYTHING)
@@ -102,7 +102,7 @@ def test_a_request_that_no_longer_needs_its_turn_to_read_leaves_it_to_the_next()
     talk.ask_for(last)
     request.adjust(eagerness=NOTIFY)
     talk.run()
-    talk.slow = False
+    talk.slow = ()
     talk.run()
     assert sum(isinstance(each, PayloadReceived) for each in talk.came) == 2
 
@@ -137,7 +137,7 @@ def test_what_the_peer_may_have_passed_is_not_taken_for_passed(passed: int) -> N
     for end in range(2, 24):
         talk = Talk(news)
         talk.run()
-        talk.slow = True
+        talk.slow = (ReadEntries,)
         proposal = Proposal.of_certified_range(key_of(news), 1, 24, newest=24, sparse=True)
         request = talk.peer.propose(proposal)
         talk.run()
@@ -146,7 +146,25 @@ def test_what_the_peer_may_have_passed_is_not_taken_for_passed(passed: int) -> N
             request.adjust(end=end, upper_certpool=end)
         except LocalProtocolError:
             continue  # against the rules
-        talk.slow = False
+        talk.slow = ()
         talk.run()
         assert not talk.effects
         assert talk.machine.state is State.ESTABLISHED
+
+
+def test_a_goodbye_is_answered_though_data_before_it_waits_for_the_store() -> None:
+    """What the store told then was dropped, and the data waited for it for ever."""
+    talk = Talk()
+    talk.run()
+    ((entry, payload, _),) = news = news_of((40,), log_id=7)
+    talk.store.append(key_of(news), [NewEntry(entry)])
+    request = talk.range_of(key_of(news), Want(first=1, last=1, payload_only=True))
+    request.confirm(NOTIFY)
+    talk.slow = (ReadEntry,)
+    request.send_payload(payload or b"", entry=entry)
+    talk.peer.close()
+    talk.run()
+    assert not any(isinstance(each, Closed) for each in talk.told)
+    talk.slow = ()
+    talk.run()
+    assert Closed() in talk.told

@@ -447,9 +447,16 @@ class Download:
 
     # Answers.
 
+    def _is_over(self) -> bool:
+        """Whether it is too late for the answer: the log may have no place any more."""
+        over = self.request.state is RequestState.ENDED
+        if over:
+            self.request.pass_over()  # else what comes before the goodbye would wait for it
+        return over
+
     def _provide_hash(self, seqnum: int, hashes: dict[int, bytes]) -> None:
-        if self.request.state is RequestState.ENDED:
-            return  # its log may have no place any more
+        if self._is_over():
+            return
         if seqnum in hashes:
             self.request.provide_hash(seqnum, hashes[seqnum])
         else:
@@ -457,7 +464,7 @@ class Download:
 
     def _provide_entry(self, seqnum: int, stored: StoredEntry | None) -> None:
         request = self.request
-        if request.state is RequestState.ENDED:
+        if self._is_over():
             return
         if stored is None:
             self._put(steps.Missing(request, seqnum))

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from culm.bamboo.effects import AddFork, ReadEntry, ReadHashes, ReadLog
 from culm.bamboo.entry import Entry, LogKey, decode
+from culm.bamboo.errors import Reason
 from culm.bamboo.forks import ForkProof
 from culm.bamboo.links import SEQNUM_MAX
 from culm.bamboo.records import Head, NewEntry, StoredEntry
@@ -137,8 +138,8 @@ class LogState:
     ranges: tuple[Want, ...] = ()  # the first is the one under way
     # Those that have made way for others, until the peer has these entries.
     resting: Mapping[Want, int] = field(default_factory=dict[Want, int])
-    received: bool = False  # the peer has sent all of the first of them,
-    lost: bool = False  # and a part of that is not in the store after all, or comes later
+    over: bool = False  # the end of the first of them has been told;
+    lost: bool = False  # a part of it is not in the store after all, or comes later
     # The requests, and those for which data may flow, now or once they are confirmed.
     ours: Mapping[Purpose, Ours] = field(default_factory=lambda: dict.fromkeys(Purpose, Ours()))
     theirs: Mapping[int, Theirs] = field(default_factory=dict[int, Theirs])
@@ -393,14 +394,19 @@ class LogState:
 
     def _received(self, received: steps.Received) -> None:
         request = received.request
-        if request is not self.ours[Purpose.RANGE].request or not self.ranges or self.received:
+        if request is not self.ours[Purpose.RANGE].request or not self.ranges or self.over:
             return
         last = self.ranges[0].last
         if last is not None:
-            self.received = True
+            self.over = True
             whole = request.receive_cursor.range.end == last  # else it was to end before a fork
             refused = LogRefused(log=self.log, reason=CancelReason.END_OF_RANGE)
             self._do(LogSynced(log=self.log, seqnum=last) if whole else refused)
+
+    def _cut_off(self, cut: steps.CutOff) -> None:
+        if cut.request is self.ours[Purpose.RANGE].request and not self.over:
+            self.over = True
+            self._do(LogRefused(log=self.log, fault=Reason.FORK))
 
     # Commands.
 

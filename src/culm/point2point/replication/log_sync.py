@@ -386,22 +386,25 @@ class LogSync(LogState):
         self._note_compared(self.ours[purpose], dropped=dropped)
         self.ours = {**self.ours, purpose: Ours(steps.STAGES[stage][Step.END])}
         rests = request.proposal.end is None or request.receive_cursor.piece is None
-        received = request.discarding or (self.received if purpose is Purpose.RANGE else rests)
+        received = request.discarding or (self.over if purpose is Purpose.RANGE else rests)
         if stage is Stage.FINISHED and not received:
             # A peer that ends a range without having sent all of it would do so again.
             if purpose is Purpose.NEXT:
                 self._refuse()
             self._do(LogRefused(log=self.log, reason=CancelReason.END_OF_RANGE))
+            self.over |= purpose is Purpose.RANGE
         if dropped and decisions.cut_off(request.proposal, self) is Answer.SHOW_FORK:
             self.fork_told = None  # our proposal counts for nothing, nor does its end
         if purpose is Purpose.RANGE:
             again = dropped or stage in (Stage.TURNED_AWAY, Stage.REPEATING)
             if stage is Stage.FINISHED and self.fork is None and not self.lost:
                 self._range_rests(request)
-            if not self.lost and (self.received or not again):
+            if not self.lost and (self.over or not again):
+                if not self.over and stage is not Stage.ENDING:  # we have cancelled it
+                    self._do(LogRefused(log=self.log))
                 self.ranges = self.ranges[1:]
                 self._go_on(*self.resting)
-            self.received = self.lost = False
+            self.over = self.lost = False
 
     def _rested(self, rested: steps.Rested) -> None:
         request = rested.request
@@ -419,6 +422,7 @@ class LogSync(LogState):
         is_next = self.purpose_of(request.request_id) in (None, Purpose.NEXT)
         if is_next and not self._only_compares(request):
             self._refuse()
+        self.over |= request is self.ours[Purpose.RANGE].request
         self._cancel(request, CancelReason.DO_NOT_RETRY)
         self._do(LogRefused(log=self.log, fault=fault))
 
@@ -532,7 +536,7 @@ class LogSync(LogState):
             self._given_up(steps.GivenUp(request, probe=probe))
             self._propose_wanted()  # even if the request is over
         elif proof is not None:  # some before the fork may be lost: they are to come in another
-            self.lost |= request is self.ours[Purpose.RANGE].request and not self.received
+            self.lost |= request is self.ours[Purpose.RANGE].request and not self.over
             self._end(request)
 
     def _forked(self, proof: ForkProof) -> None:
@@ -558,10 +562,6 @@ class LogSync(LogState):
                 if (last := decisions.last_before_fork(self, pool)) is not None:
                     self._do(steps.Shorten(request, last))
 
-    def _cut_off(self, cut: steps.CutOff) -> None:
-        if cut.request is self.ours[Purpose.RANGE].request and not self.received:
-            self._do(LogRefused(log=self.log, fault=cut.fault))
-
     def _miss(self, missing: steps.Missing) -> None:
         request, seqnum = missing
         if self.fork is not None and self.fork.seqnum <= seqnum:
@@ -578,7 +578,7 @@ class LogSync(LogState):
         steps.Sent: _sent,
         steps.Unsent: _unsent,
         steps.Rested: _rested,
-        steps.CutOff: _cut_off,
+        steps.CutOff: LogState._cut_off,
         steps.Received: LogState._received,
         steps.Passed: _passed,
         steps.RoomMade: _has_room,

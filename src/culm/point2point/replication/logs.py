@@ -40,7 +40,7 @@ class Absent(NamedTuple):
 
     told: Proposal | None = None  # of the peer, and over: it has told of its entries
     fork: ForkProof | None = None  # which the peer has shown
-    wants: tuple[Want, ...] = ()  # of ours: the next entries, and ranges that rest
+    ranges: tuple[Want, ...] = ()  # that the user has asked for
     kept: Mapping[str, Any] = _NOTHING  # of its state
 
 
@@ -218,8 +218,9 @@ class Logs:
             self.tell(log, steps.Offered(known.told, None))
         if known.fork is not None:  # else we would tell the peer of it, which has as little room
             self.tell(log, known.fork)
-        for want in (*known.wants, *self.states[log].resting):
-            self.tell(log, steps.Wanted(want))
+        for range_ in (*known.ranges, *self.states[log].resting):
+            self.tell(log, steps.Wanted(range_))
+        self.tell(log, steps.RoomMade())
 
     def wait(
         self, log: LogKey, told: Proposal | None = None, fork: ForkProof | None = None
@@ -249,7 +250,7 @@ class Logs:
             if found >= wanted:
                 break
             log, state = next(iter(states.items()))
-            leaves_nothing = not (state.resting or state.refused)
+            leaves_nothing = not (state.resting or state.ranges or state.refused)
             if state.has_nothing_to_do and (leaves_nothing or self._remembers_more):
                 self._leave(log)
                 found += 1
@@ -278,7 +279,7 @@ class Logs:
         ]
         for log in waiting[:wanted]:
             state = self.states[log]
-            self._absent[log] = Absent(wants=(state.want,) if state.follows else ())
+            self._absent[log] = Absent()
             self.queue[log] = state.deferred  # which has been told
             self.leaving.update(state.under_way)
             self.tell(log, steps.Happening.WITHDRAWN)
@@ -293,10 +294,10 @@ class Logs:
     def _leave(self, log: LogKey) -> None:
         state = self.states.pop(log)
         kept = state.to_keep
-        if state.resting or (kept and (log in self._absent or self._remembers_more)):
+        ranges = (*state.resting, *state.ranges)  # these may have come while it was withdrawn
+        if ranges or (kept and (log in self._absent or self._remembers_more)):
             known = self._absent.get(log, Absent())
-            wants = (*known.wants, *state.resting)
-            self._absent[log] = known._replace(wants=wants, kept=kept)
+            self._absent[log] = known._replace(ranges=(*known.ranges, *ranges), kept=kept)
         self._served.discard(log)
         for table in (self._unsettled, self._deferred):
             table.pop(log, None)

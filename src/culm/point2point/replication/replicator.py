@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
@@ -104,6 +105,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._limits = limits
         self._interest = interest
         self._family = family
+        # Those that the user has told for single logs, which may give up their places.
+        self._wishes: dict[LogKey, Want] = {}
         # Open proposals of the peer whose logs wait for a place, by their requests
         self._newcomers: OrderedDict[int, events.Proposed] = OrderedDict()
         self._has_placed = False  # a log has got a place since they were looked through
@@ -116,6 +119,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self._transfers = self._logs.transfers
         # Proposals that wait until the logs of the store are known; ``None``: they are.
         self._early: list[events.Proposed] | None = []
+        self._shown: dict[LogKey, ForkProof] = {}  # when such proposals were cancelled
         self._quiet = Quiet(timing.settle_s)
 
     @property
@@ -145,6 +149,8 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         self.connection.check_open()
         self._quiet.disturb()  # a store that answers at once leaves no other trace of it
         if self._keep(log, only_stored=want.is_range):
+            if not want.is_range:
+                self._wishes[log] = want
             self._logs.tell(log, Wanted(want))
 
     def stored(self, log: LogKey) -> None:
@@ -336,6 +342,9 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                     self._remember(newcomer, event.cancel.proof)
             case events.RequestEvent() if event.request_id in self._transfers.about:
                 self._tell(self._transfers.about[event.request_id], event)
+            case events.Cancelled(request_id=request_id, cancel=cancel) if cancel.proof is not None:
+                if any(early.request_id == request_id for early in self._early or ()):
+                    self._shown[cancel.proof.log] = cancel.proof
             case _:
                 pass
         self._logs.settle()
@@ -401,6 +410,12 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
         early, self._early = self._early, None
         for event in early or ():
             self._consider(event)
+        for log, proof in self._shown.items():
+            if log in self.logs:
+                self._logs.tell(log, proof)
+            elif log in self._logs.queue:
+                self._logs.wait(log, fork=proof)
+        self._shown.clear()
 
     def _keep(self, log: LogKey, *, only_stored: bool = False) -> bool:
         """See that `log` has a place; if there are too many, that is told.
@@ -413,8 +428,11 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
             self._refuse(log)
             return False
         self._has_placed = True
-        only_stored = only_stored and not self._interest.accept_new_logs
-        state = LogSync.of(log, self._interest, family=self._family, only_stored=only_stored)
+        interest, wish = self._interest, self._wishes.get(log)
+        if wish is not None:
+            interest, only_stored = replace(interest, want=wish), False
+        only_stored = only_stored and not interest.accept_new_logs
+        state = LogSync.of(log, interest, family=self._family, only_stored=only_stored)
         self._logs.take_place(state)
         return True
 

@@ -245,10 +245,9 @@ class Rested(NamedTuple):
 
 
 class CutOff(NamedTuple):
-    """A request is cancelled before all has come, for a fork or because the peer shortens it."""
+    """A request is cancelled because of a fork, as it cannot be shortened."""
 
     request: Request
-    fault: Reason | None = Reason.FORK
 
 
 class Received(NamedTuple):

@@ -20,7 +20,7 @@ from culm.point2point.limits import ENTRY_SIZE
 from culm.point2point.messages import CancelReason, Demand
 from culm.point2point.pieces import Cursor, Part, Piece
 from culm.point2point.replication.download import TransferContext
-from culm.point2point.replication.steps import CutOff, GivenUp
+from culm.point2point.replication.steps import GivenUp
 from culm.point2point.states import RequestState
 
 _NOTHING = memoryview(b"")
@@ -234,8 +234,6 @@ class Upload:
         piece = cursor.piece
         if piece is None:
             if request.all_received or not self._wants_metadata():
-                if self._wants_metadata() and request.receive_cursor.piece is not None:
-                    self._shared.inputs.put(self.log, CutOff(request, None))
                 request.cancel(CancelReason.END_OF_RANGE)
             return False
         passed, behind = request.passed_cursor, request.behind
