@@ -31,6 +31,8 @@ def test_whatever_the_peer_may_do_all_that_is_promised_holds(seed: int) -> None:
 PINNED = {
     "what the peer may be past of a sparse range, or before, is not passed over": (1516, 1561),
     "a range that the peer has shortened ends with a word": (452, 508, 803, 1005),
+    "a range ends with a word though we have to end it, for want of a payload": (469, 980, 2873),
+    "a goodbye is answered though data before it waits for the store": (2466,),
 }
 
 
