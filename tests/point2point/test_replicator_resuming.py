@@ -25,7 +25,7 @@ from culm.bamboo.records import NewEntry
 from culm.effects import Answer
 from culm.machine import Closed, Effect
 from culm.point2point import ErrorCode, Role
-from culm.point2point.replication import EntryStored, Interest, Replicator, Want
+from culm.point2point.replication import EntryStored, Interest, LogSynced, Replicator, Want
 
 # Random payloads, which do not compress.
 NEWS = news_of((40, 3000, 7, 0, 1500, 64, 65))
@@ -151,6 +151,21 @@ def test_a_wrong_beginning_is_found_out_and_fetched_again(stored: int, interest:
     assert same(server, reader)
     check_store(reader.store)
     assert settled(reader.end)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("size", [10, 1000])
+def test_a_payload_that_was_stored_behind_a_gap_is_not_waited_for(size: int, order: int) -> None:
+    """It comes once more with its entry, and is not written: the log took it to be on its way."""
+    news = news_of((5, 5, size))
+    world = World()
+    nodes = [world.node(store_of([news[0], news[2]])), world.node(store_of(news))]
+    world.connect(*nodes[::order])
+    world.settle()
+    assert LogSynced(log=key_of(news), seqnum=3) in nodes[0].end.events
+    assert settled(nodes[0].end)
+    stored = [event.seqnum for event in nodes[0].end.of(EntryStored)]
+    assert sorted({*stored}) == sorted(stored)
 
 
 def test_a_payload_whose_peer_has_no_more_than_we_is_finished_by_another() -> None:

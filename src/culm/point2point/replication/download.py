@@ -206,11 +206,14 @@ class _Batches:
             missing.difference_update(each.seqnum for each in found if each.payload_complete)
             if len(answers) < len(rows):
                 return
-            new = self._new(news)
-            stored = (_stored(each, with_payload=each.seqnum not in missing) for each, *_ in new)
+            whole = None if staging is None or staging.entry.seqnum in missing else staging.entry
+            if whole is not None:  # the log takes its payload to be on its way
+                self._inputs.put(log, _stored(whole, with_payload=True), told)
+            new = (each for each, *_ in self._new(news) if each is not whole)
+            stored = (_stored(each, with_payload=each.seqnum not in missing) for each in new)
             place.fill(chain(stored, told))
             if staging is not None:
-                staging.begun(needed=staging.entry.seqnum in missing)
+                staging.begun(needed=whole is None)
 
         for first, last in rows:
             count_max = last - first + 1
