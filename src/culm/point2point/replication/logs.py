@@ -227,7 +227,7 @@ class Logs:
     ) -> bool:
         """Let it wait for a place, with what the peer has told; whether that can be remembered."""
         known = self._absent.get(log, Absent())
-        if log not in self._absent and not self._remembers_more:
+        if log not in self._absent and not self._remembers_more():
             return False
         if told is None or (known.told is not None and not steps.Offered(told, None).tells):
             told = known.told
@@ -235,9 +235,9 @@ class Logs:
         self.queue[log] = told is not None or self.queue.get(log, False)
         return True
 
-    @property
-    def _remembers_more(self) -> bool:
-        return len(self._absent) < max(self.shared.limits.logs_max, _ABSENT_MAX)
+    def _remembers_more(self, *, share: int = 1) -> bool:
+        """Whether there is room in that part of the memory for logs without a place."""
+        return share * len(self._absent) < max(self.shared.limits.logs_max, _ABSENT_MAX)
 
     def free(self, wanted: int = 1) -> int:
         """The number of free places, up to `wanted`, after logs with nothing to do have made way.
@@ -251,7 +251,7 @@ class Logs:
                 break
             log, state = next(iter(states.items()))
             leaves_nothing = not (state.resting or state.ranges or state.refused)
-            if state.has_nothing_to_do and (leaves_nothing or self._remembers_more):
+            if state.has_nothing_to_do and (leaves_nothing or self._remembers_more()):
                 self._leave(log)
                 found += 1
             else:
@@ -295,7 +295,8 @@ class Logs:
         state = self.states.pop(log)
         kept = state.to_keep
         ranges = (*state.resting, *state.ranges)  # these may have come while it was withdrawn
-        if ranges or (kept and (log in self._absent or self._remembers_more)):
+        more = self._remembers_more(share=1 if state.refused else 2)  # forks leave half to others
+        if ranges or (kept and (log in self._absent or more)):
             known = self._absent.get(log, Absent())
             self._absent[log] = known._replace(ranges=(*known.ranges, *ranges), kept=kept)
         self._served.discard(log)
