@@ -450,15 +450,18 @@ class Download:
 
     # Answers.
 
-    def _is_over(self) -> bool:
-        """Whether it is too late for the answer: the log may have no place any more."""
+    def _passes_over(self) -> bool:
+        """Whether it is too late for the answer, so that what waited for it is passed over.
+
+        The log may have no place any more, or the connection is being closed.
+        """
         over = self.request.state is RequestState.ENDED
         if over:
-            self.request.pass_over()  # else what comes before the goodbye would wait for it
+            self.request.pass_over()
         return over
 
     def _provide_hash(self, seqnum: int, hashes: dict[int, bytes]) -> None:
-        if self._is_over():
+        if self._passes_over():
             return
         if seqnum in hashes:
             self.request.provide_hash(seqnum, hashes[seqnum])
@@ -467,7 +470,7 @@ class Download:
 
     def _provide_entry(self, seqnum: int, stored: StoredEntry | None) -> None:
         request = self.request
-        if self._is_over():
+        if self._passes_over():
             return
         if stored is None:
             self._put(steps.Missing(request, seqnum))

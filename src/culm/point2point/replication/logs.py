@@ -205,22 +205,27 @@ class Logs:
 
     def take_place(self, log: LogSync) -> None:
         """Give a free place to a log, which goes on with what it has waited for."""
-        self.states[log.log] = replace(log, **self._absent.get(log.log, Absent()).kept)
+        kept = self._absent.get(log.log, Absent()).kept
+        self.states[log.log] = replace(log, **kept) if kept else log
         self.tell(log.log, steps.Happening.STARTED)
-        self.go_on_with(log.log)
+        self._recall(log.log)
 
     def go_on_with(self, log: LogKey) -> None:
-        """It has a place, or has not left it yet: nothing of it waits for one any more."""
+        """It has not left its place yet, and does not make way any more."""
+        self.states[log] = replace(self.states[log], withdrawn=False)
+        self._recall(log)
+        self.tell(log, steps.RoomMade())
+
+    def _recall(self, log: LogKey) -> None:
+        """It has a place: nothing of it waits for one any more."""
         known = self._absent.pop(log, Absent())
         self.queue.pop(log, None)
-        self.states[log] = replace(self.states[log], withdrawn=False)
         if known.told is not None:
             self.tell(log, steps.Offered(known.told, None))
         if known.fork is not None:  # else we would tell the peer of it, which has as little room
             self.tell(log, known.fork)
         for range_ in (*known.ranges, *self.states[log].resting):
             self.tell(log, steps.Wanted(range_))
-        self.tell(log, steps.RoomMade())
 
     def wait(
         self, log: LogKey, told: Proposal | None = None, fork: ForkProof | None = None
@@ -270,8 +275,7 @@ class Logs:
             theirs = newcomers + sum(self._absent[log].told is not None for log in self.queue)
             wanted, hasty = wanted + theirs, self._hasty and theirs > 0
         # The answer to a proposal brings credit for another.
-        awaits = any(request.unanswered for request in self.shared.connection.requests.values())
-        crowded = {log for log, _ in self._crowded} if awaits else set[LogKey]()
+        crowded = {log for log, _ in self._crowded} if self.unanswered else set[LogKey]()
         waiting = [
             log
             for log, each in self.states.items()
@@ -403,6 +407,11 @@ class Logs:
         while self._deferred and not self.states[next(iter(self._deferred))].deferred:
             self._deferred.popitem(last=False)
         return bool(self._deferred)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a proposal awaits an answer, of either side."""
+        return any(request.unanswered for request in self.shared.connection.requests.values())
 
     @property
     def waiting(self) -> bool:

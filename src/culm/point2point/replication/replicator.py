@@ -236,8 +236,7 @@ class Replicator(DurableBase[Connection, ReplicatorEvent, ReplicatorEffect]):
                 self._quiet.begin_anew()
                 return self.next_event()
         # An answer, however late, lets it settle anew.
-        awaits = any(request.unanswered for request in self.connection.requests.values())
-        return Settled() if settled and not awaits else None
+        return Settled() if settled and not self._logs.unanswered else None
 
     # Logs without a place.
 
